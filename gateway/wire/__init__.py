@@ -1,0 +1,1 @@
+"""The Responses protocol, sans-IO: values in, values or bytes out."""

@@ -1,0 +1,407 @@
+"""The one writer of Response events, for both modes: a JSON answer is what its last event carries.
+
+Theory of operation. The writer is a machine without I/O: each method takes what happened in the run
+and returns the frames to send now, complete and in order; it counts `sequence_number`, mints item
+ids and remembers the items that are done, already rendered.
+
+Items never interleave on the wire, whatever parallel nodes do. They stand in a queue in the order
+of their first appearance. The first one is live: its deltas leave at once. The others collect
+theirs, and leave when those before them are closed. So whoever drives the writer closes a message
+as soon as it is complete; what is still open at the end is closed by the end.
+
+A delta is the hot path: bytes made once per content part, the number and the JSON of the delta.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from gateway.errors import FermataError
+from gateway.wire import items
+from gateway.wire.encoding import Json, line, parse
+from gateway.wire.ids import new_id
+from gateway.wire.items import Response, State, Usage
+
+DONE = b"data: [DONE]\n\n"
+"""Closes a stream, after the last event."""
+
+Kind: TypeAlias = Literal["message", "reasoning", "function_call"]
+Frames: TypeAlias = list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _PartKind:
+    """How one kind of content is spelled in events."""
+
+    render: Callable[[str], bytes]
+    added: bytes
+    delta: bytes
+    done: bytes
+    closed: bytes
+    text_field: bytes  # what the done event calls the whole text
+    index_field: bytes
+    more: bytes = b""  # what else the delta and done events must have
+
+
+_TEXT = _PartKind(
+    items.text_part,
+    b"response.content_part.added",
+    b"response.output_text.delta",
+    b"response.output_text.done",
+    b"response.content_part.done",
+    b"text",
+    b"content_index",
+    b',"logprobs":[]',
+)
+_REFUSAL = _PartKind(
+    items.refusal_part,
+    b"response.content_part.added",
+    b"response.refusal.delta",
+    b"response.refusal.done",
+    b"response.content_part.done",
+    b"refusal",
+    b"content_index",
+)
+_SUMMARY = _PartKind(
+    items.summary_part,
+    b"response.reasoning_summary_part.added",
+    b"response.reasoning_summary_text.delta",
+    b"response.reasoning_summary_text.done",
+    b"response.reasoning_summary_part.done",
+    b"text",
+    b"summary_index",
+)
+
+
+@dataclass(slots=True)
+class _Part:
+    kind: _PartKind
+    pieces: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Item:
+    """An item that is not done. `closed` is its final status, once that is known."""
+
+    kind: Kind
+    key: str
+    id: str
+    parts: list[_Part] = field(default_factory=list)
+    call: tuple[str, str, str] = ("", "", "")
+    closed: str | None = None
+
+    def add(self, kind: _PartKind, delta: str) -> None:
+        if not self.parts or self.parts[-1].kind is not kind:
+            self.parts.append(_Part(kind))
+        self.parts[-1].pieces.append(delta)
+
+    def render(self, status: str, parts: list[bytes]) -> bytes:
+        if self.kind == "function_call":
+            return items.function_call_item(self.id, status, self.call)
+        if self.kind == "reasoning":
+            return items.reasoning_item(self.id, status, parts)
+        return items.message_item(self.id, status, parts)
+
+
+class Writer:
+    """Writes one response. Order of calls: `queue`?, `begin`, anything, one ending.
+
+    Keys are the caller's (LangGraph's message ids); ids on the wire are the writer's own. With
+    `extensions`, `extension` gives frames outside the standard, else nothing.
+    """
+
+    def __init__(self, response: Response, *, extensions: bool = False) -> None:
+        self.response = response
+        self.state = State("queued" if response.background else "in_progress")
+        self._extensions = extensions
+        self._ids = deque(response.ids)
+        self._sequence = 0
+        self._open: deque[_Item] = deque()
+        self._seen: set[tuple[Kind, str]] = set()
+        self._done: list[bytes] = []
+        self._calls: list[bytes] = []
+        # The live item's open part: None, or what its next delta event starts with.
+        self._live: tuple[_PartKind, str] | None = None
+        self._live_parts: list[bytes] = []
+        self._pieces: list[str] = []
+        self._delta_prefix = b""
+        self._part_prefix = b""
+
+    # --- the start ---
+
+    def queue(self) -> Frames:
+        """A background response was accepted: created as queued, and queued."""
+        self.state = State("queued")
+        return [self._snapshot(b"response.created"), self._snapshot(b"response.queued")]
+
+    def begin(self) -> Frames:
+        """The run starts. A background response that `queue` has not announced is announced."""
+        frames: Frames = []
+        if self.response.background and not self._sequence:
+            frames = self.queue()
+        self.state = State("in_progress")
+        if not frames and not self._sequence:
+            frames = [self._snapshot(b"response.created")]
+        return [*frames, self._snapshot(b"response.in_progress")]
+
+    # --- what the run says ---
+
+    def text(self, message_id: str, delta: str) -> Frames:
+        """More text of a message; the first text opens it."""
+        return self._write(_TEXT, "message", message_id, delta)
+
+    def refusal(self, message_id: str, delta: str) -> Frames:
+        """More of a message's refusal."""
+        return self._write(_REFUSAL, "message", message_id, delta)
+
+    def reasoning(self, reasoning_id: str, delta: str) -> Frames:
+        """More of a reasoning summary. A message of the same key closes it."""
+        return self._write(_SUMMARY, "reasoning", reasoning_id, delta)
+
+    def close(self, key: str, status: str = "completed") -> Frames:
+        """The message (and reasoning) of this key is complete, or `incomplete`. Idempotent."""
+        for item in self._open:
+            if item.key == key and item.closed is None:
+                item.closed = status
+        return self._advance()
+
+    def function_call(self, call_id: str, name: str, arguments: str) -> Frames:
+        """A whole call. `arguments` is a JSON object as text; empty text means `{}`."""
+        item = _Item("function_call", call_id, self._id("fc"), closed="completed")
+        item.call = (call_id, items.as_function_name(name), arguments or "{}")
+        return self._enqueue(item)
+
+    def extension(self, name: str, payload: Json) -> Frames:
+        """`fermata:<name>`, which only clients that asked for it get."""
+        if not self._extensions:
+            return []
+        return [self._event(b"fermata:" + name.encode(), b'"payload":' + line(payload))]
+
+    def seen(self, key: str) -> bool:
+        """Has the message of this key been written, streamed or whole?"""
+        return ("message", key) in self._seen
+
+    # --- the end ---
+
+    def complete(self, *, completed_at: int, usage: Usage | None = None) -> Frames:
+        """The run is through, or waits for people. `completed_at` is in whole seconds."""
+        state = State("completed", completed_at=completed_at, usage=usage or Usage())
+        return self._end(b"response.completed", state, "completed")
+
+    def incomplete(self, reason: str, *, usage: Usage | None = None) -> Frames:
+        """Cut off: `max_output_tokens` or `content_filter`."""
+        state = State("incomplete", incomplete_reason=reason, usage=usage or Usage())
+        return self._end(b"response.incomplete", state, "incomplete")
+
+    def fail(
+        self, error: FermataError | Mapping[str, Json], *, usage: Usage | None = None
+    ) -> Frames:
+        """The run failed for good. A replay gives the stored error instead of the exception."""
+        stored = items.error_resource(error) if isinstance(error, FermataError) else error
+        state = State("failed", error=stored, usage=usage)
+        return self._end(b"response.failed", state, "incomplete")
+
+    def cancel(self, *, usage: Usage | None = None) -> Frames:
+        """There is no `response.cancelled`: the stream fails, the resource says cancelled."""
+        return self._end(b"response.failed", State("cancelled", usage=usage), "incomplete")
+
+    # --- what there is ---
+
+    @property
+    def output(self) -> tuple[Mapping[str, Json], ...]:
+        """The items that are done."""
+        return tuple(parse(item) for item in self._done)
+
+    def resource(self, *, only_calls: bool = False) -> bytes:
+        """The Response resource as JSON; with `only_calls` its output is the function calls."""
+        return self.response.render(self.state, self._calls if only_calls else self._done)
+
+    # --- the machine ---
+
+    def _write(self, part: _PartKind, kind: Kind, key: str, delta: str) -> Frames:
+        if not delta:
+            return []
+        live = self._live
+        if live is not None and live[0] is part and live[1] == key:
+            self._pieces.append(delta)
+            return [self._delta(delta)]
+        return self._write_slowly(part, kind, key, delta)
+
+    def _write_slowly(self, part: _PartKind, kind: Kind, key: str, delta: str) -> Frames:
+        frames = self._close_reasoning(key) if kind == "message" else []
+        item = self._find(kind, key)
+        if item is None:
+            item = _Item(kind, key, self._id("msg" if kind == "message" else "rs"))
+            item.add(part, delta)
+            return frames + self._enqueue(item)
+        if item is not self._open[0]:
+            item.add(part, delta)
+            return frames
+        return frames + self._close_part() + self._open_part(part, delta)
+
+    def _close_reasoning(self, key: str) -> Frames:
+        item = self._find("reasoning", key)
+        if item is None:
+            return []
+        item.closed = "completed"
+        return self._advance()
+
+    def _find(self, kind: Kind, key: str) -> _Item | None:
+        for item in self._open:
+            if item.key == key and item.kind == kind and item.closed is None:
+                return item
+        return None
+
+    def _enqueue(self, item: _Item) -> Frames:
+        self._open.append(item)
+        self._seen.add((item.kind, item.key))
+        if len(self._open) > 1:
+            return []
+        return self._go_live(item) + self._advance()
+
+    def _advance(self) -> Frames:
+        """Write what stands before the first item that is still open, and that item's beginning."""
+        frames: Frames = []
+        while self._open and self._open[0].closed is not None:
+            frames += self._finish(self._open.popleft())
+            if self._open:
+                frames += self._go_live(self._open[0])
+        return frames
+
+    def _go_live(self, item: _Item) -> Frames:
+        """The item's turn has come: everything that it collected leaves, one delta per part."""
+        self._part_prefix = b'"item_id":"%b","output_index":%d' % (
+            item.id.encode(),
+            len(self._done),
+        )
+        if item.kind == "function_call":
+            return self._call_frames(item)
+        frames = [self._item_event(b"added", item.render("in_progress", []))]
+        for part in item.parts:
+            frames += self._close_part() + self._open_part(part.kind, "".join(part.pieces))
+        return frames
+
+    def _call_frames(self, item: _Item) -> Frames:
+        call_id, name, arguments = item.call
+        started = items.function_call_item(item.id, "in_progress", (call_id, name, ""))
+        about, text = self._part_prefix, line(arguments)
+        kind = b"response.function_call_arguments."
+        named = b'%b,"name":%b,"arguments":%b' % (about, line(name), text)
+        return [
+            self._item_event(b"added", started),
+            self._event(kind + b"delta", about + b',"delta":' + text),
+            self._event(kind + b"done", named),
+        ]
+
+    def _finish(self, item: _Item) -> Frames:
+        frames = self._close_part()
+        rendered = item.render(item.closed or "completed", self._live_parts)
+        frames.append(self._item_event(b"done", rendered))
+        self._live_parts = []
+        self._done.append(rendered)
+        if item.kind == "function_call":
+            self._calls.append(rendered)
+        return frames
+
+    def _open_part(self, kind: _PartKind, delta: str) -> Frames:
+        self._live = (kind, self._open[0].key)
+        self._pieces = [delta]
+        about = self._about_part(kind)
+        self._delta_prefix = b'event: %b\ndata: {"type":"%b",%b%b,"sequence_number":' % (
+            kind.delta,
+            kind.delta,
+            about,
+            kind.more,
+        )
+        added = self._event(kind.added, about + b',"part":' + kind.render(""))
+        return [added, self._delta(delta)]
+
+    def _delta(self, delta: str) -> bytes:
+        number = self._sequence
+        self._sequence = number + 1
+        return b'%b%d,"delta":%b}\n\n' % (self._delta_prefix, number, line(delta))
+
+    def _close_part(self) -> Frames:
+        if self._live is None:
+            return []
+        kind, _ = self._live
+        self._live = None
+        about, text = self._about_part(kind), "".join(self._pieces)
+        part = kind.render(text)
+        self._live_parts.append(part)
+        whole = b'%b,"%b":%b%b' % (about, kind.text_field, line(text), kind.more)
+        closed = self._event(kind.done, whole)
+        return [closed, self._event(kind.closed, about + b',"part":' + part)]
+
+    def _about_part(self, kind: _PartKind) -> bytes:
+        return b'%b,"%b":%d' % (self._part_prefix, kind.index_field, len(self._live_parts))
+
+    def _end(self, event: bytes, state: State, status: str) -> Frames:
+        for item in self._open:
+            item.closed = item.closed or status
+        frames = self._advance()
+        self.state = state
+        return [*frames, self._snapshot(event)]
+
+    def _id(self, prefix: str) -> str:
+        return self._ids.popleft() if self._ids else new_id(prefix)
+
+    def _item_event(self, what: bytes, item: bytes) -> bytes:
+        body = b'"output_index":%d,"item":%b' % (len(self._done), item)
+        return self._event(b"response.output_item." + what, body)
+
+    def _snapshot(self, event: bytes) -> bytes:
+        return self._event(event, b'"response":' + self.resource())
+
+    def _event(self, event: bytes, body: bytes) -> bytes:
+        number = self._sequence
+        self._sequence = number + 1
+        return b'event: %b\ndata: {"type":"%b","sequence_number":%d,%b}\n\n' % (
+            event,
+            event,
+            number,
+            body,
+        )
+
+
+# --- replay ----------------------------------------------------------------------------------
+
+
+def replay(resource: Mapping[str, Json]) -> Iterator[bytes]:
+    """All frames of a finished response, from its stored resource: same ids, same output."""
+    writer = Writer(Response.of_resource(resource))
+    yield from writer.begin()
+    for item in resource["output"]:
+        yield from _replay_item(writer, item)
+    yield from _replay_end(writer, resource)
+    yield DONE
+
+
+def _replay_item(writer: Writer, item: Mapping[str, Json]) -> Iterator[bytes]:
+    key = item["id"]
+    if item["type"] == "function_call":
+        yield from writer.function_call(item["call_id"], item["name"], item["arguments"])
+        return
+    for part in item.get("content", ()):
+        if part["type"] == "refusal":
+            yield from writer.refusal(key, part["refusal"])
+        else:
+            yield from writer.text(key, part["text"])
+    for part in item.get("summary", ()):
+        yield from writer.reasoning(key, part["text"])
+    yield from writer.close(key, item["status"])
+
+
+def _replay_end(writer: Writer, resource: Mapping[str, Json]) -> Frames:
+    usage = resource["usage"] and Usage.of_resource(resource["usage"])
+    status = resource["status"]
+    if status == "completed":
+        return writer.complete(completed_at=resource["completed_at"], usage=usage)
+    if status == "incomplete":
+        return writer.incomplete(resource["incomplete_details"]["reason"], usage=usage)
+    if status == "cancelled":
+        return writer.cancel(usage=usage)
+    return writer.fail(resource["error"], usage=usage)
