@@ -1,0 +1,18 @@
+"""The graphs that `fermata serve` offers by default: pages to read first and to copy from."""
+
+from __future__ import annotations
+
+from gateway import Graph
+from graphs import echo, refund
+
+GRAPHS = {
+    "interruptible-approval": Graph(
+        refund.build(),
+        description="Refunds an order after a person has reviewed it. Try: Refund order ORDER-123",
+        interrupt_name="review_refund",
+    ),
+    "echo": Graph(
+        echo.build(),
+        description="Answers the last user text; calls a declared function the text asks about.",
+    ),
+}
