@@ -156,8 +156,8 @@ def to_jsonable(value: object, path: str = "payload") -> Json:
 def _convert(value: object, path: str, above: tuple[int, ...]) -> Json:
     if value is None or type(value) in (str, bool, int):
         return value
-    if isinstance(value, float):
-        return _finite(value, path)
+    if isinstance(value, float | Decimal):
+        return _number(value, path)
     for kind, convert in _SCALARS:
         if isinstance(value, kind):
             return convert(value)
@@ -168,11 +168,12 @@ def _convert(value: object, path: str, above: tuple[int, ...]) -> Json:
     return _convert_container(value, path, _enter(value, path, above))
 
 
-def _finite(value: float, path: str) -> float:
+def _number(value: float | Decimal, path: str) -> float | str:
+    """A Decimal becomes text, because a float would change the amount."""
     if not math.isfinite(value):
         name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         raise RunFailed(f"{path} is {name}, which JSON cannot hold")
-    return float(value)
+    return float(value) if isinstance(value, float) else str(value)
 
 
 def _enter(value: object, path: str, above: tuple[int, ...]) -> tuple[int, ...]:
@@ -232,18 +233,14 @@ def _key(key: object, path: str) -> str:
         return str(key)
     if key is None or isinstance(key, bool):
         return json.dumps(key)
-    if isinstance(key, float):
-        return repr(_finite(key, f"{path} has a key that"))
+    if isinstance(key, float | Decimal):
+        return str(_number(key, f"{path} has a key that"))
     if isinstance(key, int):
         return str(key)
     for kind, convert in _SCALARS:
         if isinstance(key, kind):
             return str(convert(key))
     raise RunFailed(f"{path} has a key of type {type(key).__qualname__}, which JSON cannot hold")
-
-
-def _decimal(value: Decimal) -> str:
-    return str(value)  # as text, NaN included: a Decimal is text to JSON, and text can say NaN
 
 
 def _duration(value: dt.timedelta) -> str:
@@ -261,7 +258,6 @@ def _base64(value: bytes | bytearray | memoryview) -> str:
 
 
 _SCALARS: tuple[tuple[type | tuple[type, ...], Callable[[Any], str]], ...] = (
-    (Decimal, _decimal),
     ((dt.datetime, dt.date, dt.time), lambda value: str(value.isoformat())),
     (dt.timedelta, _duration),
     (uuid.UUID, str),
