@@ -14,6 +14,7 @@ A delta is the hot path: bytes made once per content part, the number and the JS
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -129,6 +130,16 @@ class Writer:
         self._pieces: list[str] = []
         self._delta_prefix = b""
         self._part_prefix = b""
+
+    def fork(self) -> Writer:
+        """A copy that goes its own way from here: an ending can be written, stored, and only then
+        told; if it cannot be stored, the original ends otherwise."""
+        twin = copy.copy(self)
+        twin._ids = deque(self._ids)
+        twin._open = deque(copy.copy(item) for item in self._open)
+        twin._done, twin._calls = list(self._done), list(self._calls)
+        twin._live_parts, twin._pieces = list(self._live_parts), list(self._pieces)
+        return twin
 
     # --- the start ---
 

@@ -1,0 +1,152 @@
+"""The command line: `fermata serve`, `migrate`, `sweep`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import uvicorn
+
+from gateway.app import create_app
+from gateway.errors import FermataError, StartupError
+from gateway.runs.catalog import load_graphs
+from gateway.runs.recovery import log_swept
+from gateway.settings import SETTINGS, Settings
+from gateway.store import embedded
+from gateway.store.db import migrate, open_database
+from gateway.store.retention import sweep
+
+logger = logging.getLogger("fermata")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; 0 if it did what it should, 1 with a sentence on stderr if not."""
+    arguments = _parser().parse_args(argv)
+    try:
+        settings = _settings(arguments)
+        logging.basicConfig(
+            level=settings.log_level.upper(),
+            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        )
+        with _database(settings) as settings_with_database:
+            arguments.run(settings_with_database, embedded_one=settings.database_url is None)
+    except FermataError as error:
+        print(f"fermata: {error.message}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    listed = "\n".join(f"  {setting.variable:30} {setting.description}" for setting in SETTINGS)
+    parser = argparse.ArgumentParser(
+        prog="fermata",
+        description=__doc__,
+        epilog=f"environment:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="command")
+    serve = commands.add_parser("serve", help="serve graphs over HTTP")
+    serve.add_argument("--graphs", help="module:NAME, or the path of a langgraph.json")
+    serve.add_argument("--host")
+    serve.add_argument("--port", type=int)
+    serve.set_defaults(run=_serve)
+    commands.add_parser("migrate", help="bring the database's schema up to date, no more").set_defaults(
+        run=_migrate
+    )
+    commands.add_parser("sweep", help="delete once what has expired").set_defaults(run=_sweep)
+    return parser
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    environ = dict(os.environ)
+    for name in ("graphs", "host", "port"):
+        if (value := getattr(arguments, name, None)) is not None:
+            environ[f"FERMATA_{name.upper()}"] = str(value)
+    return Settings.from_env(environ)
+
+
+@contextmanager
+def _database(settings: Settings) -> Iterator[Settings]:
+    """The settings with a database: the one they name, or an embedded one while the block runs."""
+    if settings.database_url is not None:
+        yield settings
+        return
+    with embedded.running(settings.data_dir) as dsn:
+        yield replace(settings, database_url=dsn, database_direct_url=dsn)
+
+
+def _serve(settings: Settings, *, embedded_one: bool) -> None:
+    app = create_app(settings, load_graphs(settings.graphs), pooled=not embedded_one)
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http="httptools",
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=int(settings.shutdown_grace.total_seconds()) + 1,
+    )
+    server = _Server(config)
+    server.run()
+    if not server.started:
+        raise StartupError("The gateway could not start; the log above says why.")
+
+
+class _Server(uvicorn.Server):
+    """Says how to talk to it once it listens."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and not self.should_exit:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            print(_welcome(f"http://{host}:{port}", self._models()), flush=True)
+
+    def _models(self) -> list[str]:
+        app = self.config.app
+        return list(app.state.gateway.coordinator.graphs)  # type: ignore[union-attr]  # our own app
+
+
+def _welcome(url: str, models: list[str]) -> str:
+    body = f'{{"model": "{models[0]}", "input": "Refund order ORDER-123"}}'
+    return "\n".join(
+        [
+            f"Fermata serves {', '.join(models)}",
+            f"at {url}/v1",
+            "Try:",
+            f"  curl {url}/v1/responses -H 'Content-Type: application/json' -d '{body}'",
+        ]
+    )
+
+
+def _migrate(settings: Settings, *, embedded_one: bool) -> None:
+    version = asyncio.run(migrate(settings.database_direct_url or ""))
+    print(f"The schema is at version {version}.")
+
+
+def _sweep(settings: Settings, *, embedded_one: bool) -> None:
+    asyncio.run(_sweep_once(settings))
+
+
+async def _sweep_once(settings: Settings) -> None:
+    async with open_database(settings.database_url or "", size=1) as database:
+        swept = await sweep(database, settings.response_retention)
+    log_swept(swept)
+    print(
+        f"Expired {swept.expired_runs} runs; deleted {swept.deleted_runs} runs"
+        f" and {swept.deleted_responses} responses."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""The composition root: pool, leases, coordinator and routes; it owns what lives as long as the process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+
+from gateway.errors import FermataError, StartupError
+from gateway.http import health, models, responses
+from gateway.http.envelope import on_anything_else, on_fermata_error, on_http_exception
+from gateway.http.middleware import RequestFacts
+from gateway.http.state import Gateway
+from gateway.runs.catalog import serve_graphs
+from gateway.runs.coordinator import Coordinator
+from gateway.runs.endings import Keep
+from gateway.runs.graph import Graph
+from gateway.runs.lease import Leases
+from gateway.runs.recovery import recover_for_ever, sweep_for_ever
+from gateway.settings import Settings
+from gateway.store.db import DatabaseAway, migrate, open_database
+
+logger = logging.getLogger("fermata")
+
+MIGRATION_RETRY = 1.0  # seconds
+
+
+def create_app(settings: Settings, graphs: Mapping[str, Graph], *, pooled: bool = True) -> FastAPI:
+    """The ASGI application that serves `graphs`; `settings.database_url` must be set.
+
+    `pooled=False` says that no transaction-mode pooler stands before the database, which allows prepared
+    statements.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with _running(settings, graphs, pooled) as gateway:
+            app.state.gateway = gateway
+            yield
+
+    app = FastAPI(title="Fermata", lifespan=lifespan, redirect_slashes=False)
+    for router in (responses.router, models.router, health.router):
+        app.include_router(router)
+    app.add_exception_handler(FermataError, on_fermata_error)
+    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(Exception, on_anything_else)
+    app.add_middleware(RequestFacts)
+    return app
+
+
+@asynccontextmanager
+async def _running(
+    settings: Settings, graphs: Mapping[str, Graph], pooled: bool
+) -> AsyncIterator[Gateway]:
+    if settings.database_url is None:
+        raise StartupError("create_app needs settings.database_url; `fermata serve` can embed one.")
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(
+            open_database(settings.database_url, size=settings.pool_size, prepared=not pooled)
+        )
+        keep = Keep(wait=settings.interrupt_ttl, response=settings.response_retention)
+        leases = Leases(database, settings.lease_ttl)
+        coordinator = Coordinator(database, leases, await serve_graphs(graphs), keep)
+        gateway = Gateway(settings, coordinator, int(time.time()))
+        await stack.enter_async_context(_background(gateway))
+        stack.push_async_callback(coordinator.close, settings.shutdown_grace)
+        yield gateway
+
+
+@asynccontextmanager
+async def _background(gateway: Gateway) -> AsyncIterator[None]:
+    """The process's own loops; they end with it."""
+    settings, coordinator = gateway.settings, gateway.coordinator
+    await _migrate_once(gateway)
+
+    async def work() -> None:
+        while not gateway.migrated:
+            await asyncio.sleep(MIGRATION_RETRY)
+            await _migrate_once(gateway)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(coordinator.leases.beat_for_ever())
+            group.create_task(coordinator.watch())
+            group.create_task(recover_for_ever(coordinator))
+            group.create_task(sweep_for_ever(coordinator, settings.sweep_interval))
+
+    task = asyncio.create_task(work())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _migrate_once(gateway: Gateway) -> None:
+    """Bring the schema up to date; a database that is away is tried again later, a newer one is refused."""
+    dsn = gateway.settings.database_direct_url or gateway.settings.database_url or ""
+    try:
+        await migrate(dsn)
+        await gateway.coordinator.leases.beat()
+    except DatabaseAway as error:
+        logger.warning("%s", error)
+    else:
+        gateway.migrated = True

@@ -1,0 +1,45 @@
+"""Errors as the client sees them: one envelope for everything, framework errors included."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.errors import FermataError, InvalidRequest, MethodNotAllowed, NotFound
+from gateway.wire import encoding
+from gateway.wire.items import error_resource
+
+logger = logging.getLogger("fermata.http")
+
+
+def error_response(error: FermataError) -> Response:
+    """The envelope, with the header that tells the SDKs whether a retry can help."""
+    retry = error.retry_after
+    headers = {"x-should-retry": "false"} if retry is None else {"retry-after": str(retry)}
+    body = encoding.dumps({"error": error_resource(error)}).encode()
+    return Response(body, error.status, headers, media_type="application/json")
+
+
+async def on_fermata_error(request: Request, error: Exception) -> Response:
+    """Our own errors know their answer."""
+    assert isinstance(error, FermataError)
+    return error_response(error)
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """The framework's: unknown routes, wrong methods."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == MethodNotAllowed.status:
+        return error_response(MethodNotAllowed(f"{request.method} is not allowed here."))
+    if error.status_code == NotFound.status:
+        return error_response(NotFound(f"There is nothing at {request.url.path}."))
+    return error_response(InvalidRequest(str(error.detail)))
+
+
+async def on_anything_else(request: Request, error: Exception) -> Response:
+    """A bug of ours: the traceback goes into the log, never to the client."""
+    logger.error("unhandled error in %s", request.url.path, exc_info=error)
+    return error_response(FermataError("The server had an error while processing your request."))

@@ -1,0 +1,52 @@
+"""`/v1/models`: the graphs, as OpenAI lists models; what is ours stands under one extension key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.errors import ModelNotFound
+from gateway.http.state import Gateway, gateway_of
+from gateway.runs.graph import ServedGraph
+from gateway.wire import encoding
+
+router = APIRouter()
+
+
+@router.get("/v1/models", response_model=None)
+async def list_models(request: Request) -> Response:
+    """All graphs that are served here."""
+    gateway = gateway_of(request)
+    models = [_model(gateway, graph) for graph in gateway.coordinator.graphs.values()]
+    return _json({"object": "list", "data": models})
+
+
+@router.get("/v1/models/{model}", response_model=None)
+async def retrieve_model(request: Request, model: str) -> Response:
+    """One graph. Raises `ModelNotFound`."""
+    gateway = gateway_of(request)
+    graph = gateway.coordinator.graphs.get(model)
+    if graph is None:
+        raise ModelNotFound(model)
+    return _json(_model(gateway, graph))
+
+
+def _model(gateway: Gateway, graph: ServedGraph) -> dict[str, Any]:
+    return {
+        "id": graph.name,
+        "object": "model",
+        "created": gateway.started_at,
+        "owned_by": "fermata",
+        "fermata": {
+            "description": graph.description,
+            "features": ["responses", "streaming", "interrupts", "tools"],
+            "interrupt_name": graph.declared.interrupt_name,
+        },
+    }
+
+
+def _json(value: Any) -> Response:
+    return Response(encoding.dumps(value).encode(), media_type="application/json")

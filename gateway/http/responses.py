@@ -1,0 +1,40 @@
+"""`/v1/responses`: create and retrieve. Parsing, planning and running are elsewhere; this is transport."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.errors import Unavailable
+from gateway.http.auth import principal_of
+from gateway.http.body import read_body
+from gateway.http.sse import stream
+from gateway.http.state import gateway_of
+from gateway.wire.request import parse_create
+
+JSON = "application/json"
+
+router = APIRouter()
+
+
+@router.post("/v1/responses", response_model=None)
+async def create_response(request: Request) -> Response:
+    """Start a run, or answer the questions of one that waits; JSON or, with `stream`, SSE."""
+    gateway = gateway_of(request)
+    principal = principal_of(request)
+    wanted = parse_create(await read_body(request, gateway.settings.max_body_bytes))
+    if not gateway.migrated:
+        raise Unavailable("The database is not ready yet.")
+    reply = await gateway.coordinator.create(wanted, principal)
+    if wanted.stream:
+        settings = gateway.settings
+        return stream(reply, keepalive=settings.keepalive, grace=settings.shutdown_grace)
+    return Response(await reply.result(), media_type=JSON)
+
+
+@router.get("/v1/responses/{response_id}", response_model=None)
+async def retrieve_response(request: Request, response_id: str) -> Response:
+    """A stored response as it stands."""
+    body = await gateway_of(request).coordinator.retrieve(response_id, principal_of(request))
+    return Response(body, media_type=JSON)

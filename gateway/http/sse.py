@@ -1,0 +1,40 @@
+"""Frames -> a stream. sse-starlette gets ready-made bytes: its dicts cost three times as much."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from gateway.runs.coordinator import Reply
+
+LF = "\n"
+HEADERS = {"Cache-Control": "no-cache"}  # X-Accel-Buffering: no is sse-starlette's own
+
+
+def stream(reply: Reply, *, keepalive: timedelta, grace: timedelta) -> EventSourceResponse:
+    """The reply as an SSE response.
+
+    A comment is sent at least every `keepalive`; after SIGTERM the stream may go on for `grace`.
+    """
+    return EventSourceResponse(
+        _until_left(reply),
+        headers=HEADERS,
+        sep=LF,
+        ping=keepalive.total_seconds(),
+        ping_message_factory=_keep_alive,
+        shutdown_grace_period=grace.total_seconds(),
+    )
+
+
+async def _until_left(reply: Reply) -> AsyncIterator[bytes]:
+    try:
+        async for frame in reply.frames():
+            yield frame
+    finally:
+        reply.leave()
+
+
+def _keep_alive() -> ServerSentEvent:
+    return ServerSentEvent(comment="keep-alive", sep=LF)

@@ -1,0 +1,121 @@
+"""What graph code may know about the run it is part of.
+
+    from gateway import current_run, current_settings
+
+Both work in any node, tool or subgraph of a run that the gateway started, sync or async; outside of one,
+`current_settings()` gives empty settings and `current_run()` raises `LookupError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from gateway.wire.encoding import dumps, parse
+from gateway.wire.request import CreateResponse
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTool:
+    """A function that the client declared and will run itself when it is called.
+
+    `parameters` is a JSON Schema, or None if the client sent none.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] | None = None
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What the request that started the run asked for, for graphs that can use it.
+
+    A value of None means that the client did not say. A resumed run keeps the settings it was started
+    with. Source of the fields: the request of OpenAI's `responses.create`.
+    """
+
+    instructions: str | None = None
+    tools: tuple[FunctionTool, ...] = ()
+    tool_choice: str | Mapping[str, Any] = "auto"
+    parallel_tool_calls: bool = True
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    text_format: Mapping[str, Any] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    reasoning: Mapping[str, Any] | None = None
+    user: str | None = None
+
+
+def settings_of(request: CreateResponse) -> RunSettings:
+    """The settings that a request asks for."""
+    wanted = request.text_format
+    reasoning = request.reasoning
+    return RunSettings(
+        instructions=request.instructions,
+        tools=tuple(
+            FunctionTool(tool.name, tool.description or "", tool.parameters, tool.strict or False)
+            for tool in request.tools
+            if tool.type == "function" and tool.name is not None
+        ),
+        tool_choice=request.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+        metadata=request.metadata,
+        text_format=None if wanted.type == "text" else asdict(wanted),
+        temperature=request.temperature,
+        top_p=request.top_p,
+        max_output_tokens=request.max_output_tokens,
+        reasoning=None if reasoning is None else asdict(reasoning),
+        user=request.user,
+    )
+
+
+def settings_text(settings: RunSettings) -> str:
+    """The settings as JSON text, to be kept with a run that waits."""
+    return dumps(asdict(settings))
+
+
+def settings_from(text: str) -> RunSettings:
+    """The settings back from `settings_text`; fields that a later version added are left out."""
+    stored = parse(text)
+    fields = {key: value for key, value in stored.items() if key in RunSettings.__slots__}
+    fields["tools"] = tuple(FunctionTool(**tool) for tool in stored["tools"])
+    return RunSettings(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentRun:
+    """The facts of a run: `run_id` is the LangGraph thread, `requester` the subject that started it."""
+
+    run_id: str
+    response_id: str
+    tenant: str
+    requester: str
+    settings: RunSettings
+
+
+_CURRENT: ContextVar[CurrentRun] = ContextVar("fermata_run")
+_NO_SETTINGS = RunSettings()
+
+
+def current_run() -> CurrentRun:
+    """The run that the calling graph code is part of.
+
+    Raises `LookupError` outside of a run that the gateway started.
+    """
+    return _CURRENT.get()
+
+
+def current_settings() -> RunSettings:
+    """The settings of the run, or empty settings outside of a run that the gateway started."""
+    run = _CURRENT.get(None)
+    return run.settings if run is not None else _NO_SETTINGS
+
+
+def enter_run(run: CurrentRun) -> None:
+    """Make `run` the current one for the calling task and all that it starts."""
+    _CURRENT.set(run)

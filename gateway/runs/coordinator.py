@@ -1,0 +1,508 @@
+"""The pipeline: open, stream, finish.
+
+    open    one transaction: what is known, the plan, the lease, the answers consumed, the response row.
+            Every refusal happens here, before the first byte.
+    stream  the graph runs in a task of its own; its events become frames. No connection is held.
+    finish  one fenced transaction (`runs.endings`); then, and only then, the ending is told.
+
+JSON and streaming are two renderings of one path: JSON is what the last event carries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Protocol
+
+from gateway.errors import (
+    FermataError,
+    LeaseLost,
+    ModelNotFound,
+    NotFound,
+    ResponseInProgress,
+    RunFailed,
+    Unavailable,
+)
+from gateway.human.run import CurrentRun, RunSettings, settings_from, settings_of
+from gateway.runs import endings
+from gateway.runs.conversation import conversation
+from gateway.runs.endings import Draft, Keep
+from gateway.runs.events import (
+    Completed,
+    Failed,
+    MessageDone,
+    Paused,
+    Piece,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCall,
+)
+from gateway.runs.execution import Execution, Frameline, frames_of
+from gateway.runs.graph import Outset, ServedGraph
+from gateway.runs.lease import Lease, Leases
+from gateway.runs.lookup import find_previous, read_history
+from gateway.runs.principal import Principal
+from gateway.runs.run import KnownRun, Previous, Repeat, Resume, Start, answer_call_ids, plan
+from gateway.store.checkpoints import load_checkpoints
+from gateway.store.db import Connection, Database, execute, fetch, fetch_one
+from gateway.store.responses import NewResponse, open_first, open_resume
+from gateway.wire import encoding
+from gateway.wire.history import Item, as_resource
+from gateway.wire.ids import new_id
+from gateway.wire.items import Response
+from gateway.wire.request import CreateResponse
+from gateway.wire.writer import Frames, Writer, replay
+
+logger = logging.getLogger("fermata.runs")
+
+FINISH_PATIENCE = 60.0  # seconds that an ending is tried again while the database is away
+WATCH_INTERVAL = 0.1  # seconds between two looks at responses that other processes move
+
+
+class Reply(Protocol):
+    """What a request gets: the whole resource, or the frames of the stream."""
+
+    response_id: str
+
+    async def result(self) -> bytes:
+        """The Response resource as JSON, once the response has ended."""
+
+    def frames(self) -> AsyncIterator[bytes]:
+        """Ready-made SSE frames, `[DONE]` included."""
+
+    def leave(self) -> None:
+        """The client is gone."""
+
+
+@dataclass(slots=True)
+class LiveReply:
+    """A run that this request started; its reader is this client."""
+
+    execution: Execution
+
+    @property
+    def response_id(self) -> str:
+        return self.execution.response_id
+
+    async def result(self) -> bytes:
+        return await asyncio.shield(self.execution.ended)
+
+    def frames(self) -> AsyncIterator[bytes]:
+        return frames_of(self.execution)
+
+    def leave(self) -> None:
+        self.execution.line.abandon()
+        if self.execution.cancellable:
+            self.execution.stop(RunFailed("The client left.", code="cancelled"))
+
+
+@dataclass(slots=True)
+class RepeatedReply:
+    """An answer that was accepted before: waits for what comes of it, and tells it again."""
+
+    coordinator: Coordinator
+    tenant: str
+    response_id: str
+
+    async def result(self) -> bytes:
+        return await self.coordinator.outcome_of(self.tenant, self.response_id)
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        body = await self.result()
+        for frame in replay(encoding.loads(body)):
+            yield frame
+
+    def leave(self) -> None:
+        """Nothing of this client's own is under way."""
+
+
+class Coordinator:
+    """Opens, streams and finishes runs; one per process.
+
+    `graphs` maps model names to what is served. Use `async with`: leaving it stops what still runs.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        leases: Leases,
+        graphs: Mapping[str, ServedGraph],
+        keep: Keep,
+    ) -> None:
+        self.database = database
+        self.leases = leases
+        self.graphs = graphs
+        self.keep = keep
+        self._running: dict[str, Execution] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watched: dict[str, asyncio.Future[None]] = {}
+        self.closing = False
+
+    # --- open ---
+
+    async def create(self, request: CreateResponse, principal: Principal) -> Reply:
+        """Do what the request asks for. Raises every refusal; what it returns will be told."""
+        served = self.graphs.get(request.model)
+        if served is None:
+            raise ModelNotFound(request.model)
+        if self.closing:
+            raise Unavailable("This process is shutting down.")
+        call_ids = answer_call_ids(request)
+        if request.previous_response_id is None and not call_ids:
+            return await self._start_first(request, principal, served)
+        async with self.database.transaction() as conn:
+            previous = await find_previous(conn, principal.tenant, request, call_ids)
+            step = plan(request, previous, principal.subject)
+            if isinstance(step, Repeat):
+                return RepeatedReply(self, principal.tenant, step.response_id)
+            if isinstance(step, Resume) and previous is not None and previous.run is not None:
+                execution = await self._accept(
+                    conn, request, principal, served, previous, previous.run, step
+                )
+            else:
+                history = await read_history(conn, principal.tenant, _previous_id(step))
+                execution = await self._begin(conn, request, principal, served, history)
+        self._launch(execution)
+        return LiveReply(execution)
+
+    async def _start_first(
+        self, request: CreateResponse, principal: Principal, served: ServedGraph
+    ) -> Reply:
+        async with self.database.connection() as conn:
+            execution = await self._begin(conn, request, principal, served, ())
+        self._launch(execution)
+        return LiveReply(execution)
+
+    async def _begin(
+        self,
+        conn: Connection,
+        request: CreateResponse,
+        principal: Principal,
+        served: ServedGraph,
+        history: tuple[Item, ...],
+    ) -> Execution:
+        settings = settings_of(request)
+        messages = conversation(history, request.input, settings.instructions)
+        execution = self._execution(
+            request, principal, served, new_id("run"), settings, Outset(messages=messages)
+        )
+        row = _row(request, execution)
+        await open_first(conn, row, self.leases.owner)
+        return execution
+
+    async def _accept(
+        self,
+        conn: Connection,
+        request: CreateResponse,
+        principal: Principal,
+        served: ServedGraph,
+        previous: Previous,
+        run: KnownRun,
+        step: Resume,
+    ) -> Execution:
+        """Take the answers for good, in the caller's transaction: stored before the graph is resumed."""
+        lease = await self.leases.acquire(conn, run.id)
+        if lease is None:
+            raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
+        memory = await load_checkpoints(conn, run.id)
+        by_call = {question.call_id: question.interrupt_id for question in previous.questions}
+        values = {by_call[call]: encoding.loads(text) for call, text in step.answers.items()}
+        outset = Outset(memory=memory, answers=values, again=step.again)
+        execution = self._execution(
+            request, principal, served, run.id, settings_from(run.settings), outset, lease
+        )
+        execution.current = _requested_by(execution.current, run.requester)
+        await self._record(conn, request, principal, previous, step, execution)
+        return execution
+
+    async def _record(
+        self,
+        conn: Connection,
+        request: CreateResponse,
+        principal: Principal,
+        previous: Previous,
+        step: Resume,
+        execution: Execution,
+    ) -> None:
+        run_id, response_id = execution.current.run_id, execution.response_id
+        if step.again:
+            await execute(
+                conn,
+                "reopen_answers",
+                run_id=run_id,
+                asked_by=previous.response_id,
+                answered_by=response_id,
+            )
+        else:
+            await execute(
+                conn,
+                "accept_answers",
+                run_id=run_id,
+                call_ids=list(step.answers),
+                answers=list(step.answers.values()),
+                answered_by=response_id,
+                reviewer=principal.subject,
+            )
+        await execute(conn, "resume_run", id=run_id, response_id=response_id)
+        await open_resume(conn, _row(request, execution, previous.response_id))
+
+    def _execution(
+        self,
+        request: CreateResponse,
+        principal: Principal,
+        served: ServedGraph,
+        run_id: str,
+        settings: RunSettings,
+        outset: Outset,
+        lease: Lease | None = None,
+    ) -> Execution:
+        response = Response.of_request(request, new_id("resp"), int(time.time()))
+        current = CurrentRun(
+            run_id=run_id,
+            response_id=response.id,
+            tenant=principal.tenant,
+            requester=principal.subject,
+            settings=settings,
+        )
+        return Execution(
+            served=served,
+            current=current,
+            outset=outset,
+            writer=Writer(response),
+            line=Frameline(wanted=request.stream),
+            stored=request.store,
+            only_calls=not request.stream,
+            lease=lease,
+            lease_id=self.leases.owner if lease is None else run_id,
+        )
+
+    # --- stream ---
+
+    def _launch(self, execution: Execution) -> None:
+        """Committed: the run may move."""
+        if execution.lease is not None:
+            lost = LeaseLost("Another process took this run over.")
+            self.leases.hold(execution.lease, lambda: execution.stop(lost))
+        self._running[execution.response_id] = execution
+        task = asyncio.create_task(self._move(execution), name=execution.response_id)
+        execution.task = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _move(self, execution: Execution) -> None:
+        try:
+            await self._stream(execution)
+        except asyncio.CancelledError:
+            await self._stopped(execution)
+        except FermataError as error:
+            await self._tell_lost(execution, error)
+        except Exception:
+            logger.exception("response %s: the pipeline failed", execution.response_id)
+            await self._tell_lost(execution, RunFailed("The gateway failed.", code="server_error"))
+        finally:
+            self._running.pop(execution.response_id, None)
+            if execution.lease is not None:
+                self.leases.drop(execution.lease)
+            await execution.line.end()
+
+    async def _stream(self, execution: Execution) -> None:
+        writer, line = execution.writer, execution.line
+        await line.put(writer.begin())
+        async for event in execution.served.run(execution.outset, execution.current):
+            if isinstance(event, Paused | Completed | Failed):
+                await self._finish(execution, event)
+                return
+            await line.put(_written(writer, event))
+
+    # --- finish ---
+
+    async def _finish(self, execution: Execution, outcome: Paused | Completed | Failed) -> None:
+        try:
+            end = endings.draft(execution, outcome)
+        except RunFailed as error:
+            failure = Failed(error.message, error.error_code, outcome.usage, final=True)
+            end = endings.draft(execution, failure)
+        await self._end(execution, end)
+
+    async def _end(self, execution: Execution, end: Draft) -> None:
+        """Commit, then tell."""
+        await self._commit(execution, end)
+        execution.writer = end.writer
+        execution.succeed(end.body)
+        await execution.line.put(end.frames)
+
+    async def _commit(self, execution: Execution, end: Draft) -> None:
+        """Store the ending; while the database is away, try again: the work is done and must not be lost."""
+        deadline = time.monotonic() + FINISH_PATIENCE
+        pause = 0.1
+        while True:
+            try:
+                async with self.database.transaction() as conn:
+                    await endings.store_ending(conn, execution, end, self.keep)
+                return
+            except Unavailable:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 2.0)
+
+    async def _stopped(self, execution: Execution) -> None:
+        """The task was cancelled: the lease is lost, the client left, or the process ends."""
+        reason = execution.stop_reason or Unavailable("This process is shutting down.")
+        if reason.error_code == "cancelled":
+            await self._end(execution, endings.draft_cancelled(execution))
+        else:
+            await self._tell_lost(execution, reason)
+
+    async def _tell_lost(self, execution: Execution, error: FermataError) -> None:
+        """This process cannot end the response; the database says, or will say, what became of it."""
+        execution.give_up(error)
+        await execution.line.put(execution.writer.fail(error))
+
+    # --- what others move, and what has ended ---
+
+    async def retrieve(self, response_id: str, principal: Principal) -> bytes:
+        """The Response resource as it stands, as JSON. Raises `NotFound`."""
+        async with self.database.connection() as conn:
+            row = await fetch_one(conn, "response", tenant=principal.tenant, id=response_id)
+        if row is None or not row["stored"]:
+            raise NotFound(f"Response with id '{response_id}' not found.", param="response_id")
+        return str(row["body"]).encode()
+
+    async def outcome_of(self, tenant: str, response_id: str) -> bytes:
+        """The resource of a response once it has ended, whichever process moves it."""
+        running = self._running.get(response_id)
+        if running is not None:
+            return await asyncio.shield(running.ended)
+        await self._settled(response_id)
+        async with self.database.connection() as conn:
+            row = await fetch_one(conn, "response", tenant=tenant, id=response_id)
+        if row is None:
+            raise NotFound(f"Response with id '{response_id}' not found.")
+        return str(row["body"]).encode()
+
+    async def _settled(self, response_id: str) -> None:
+        """Wait until the response is no longer in progress, wherever it runs."""
+        async with self.database.connection() as conn:
+            if await fetch(conn, "settled", ids=[response_id]):
+                return
+        future = self._watched.get(response_id)
+        if future is None:
+            future = asyncio.get_running_loop().create_future()
+            self._watched[response_id] = future
+        await asyncio.shield(future)
+
+    async def watch(self) -> None:
+        """Look after all that somebody on this process waits for, with one query a round."""
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL)
+            if not self._watched:
+                continue
+            try:
+                async with self.database.connection() as conn:
+                    rows = await fetch(conn, "settled", ids=list(self._watched))
+            except Unavailable:
+                continue
+            for row in rows:
+                self._watched.pop(row["id"]).set_result(None)
+
+    # --- recovery ---
+
+    async def take_over(self, tenant: str, run_id: str, response_id: str) -> bool:
+        """Go on with a response whose holder died after it had accepted an answer.
+
+        The answers are read from the record. False if somebody else has it, or it has ended.
+        """
+        async with self.database.transaction() as conn:
+            row = await fetch_one(conn, "lock_run", tenant=tenant, id=run_id)
+            response = await fetch_one(conn, "response", tenant=tenant, id=response_id)
+            if row is None or response is None or row["response_id"] != response_id:
+                return False
+            served = self.graphs.get(row["model"])
+            if served is None or row["status"] != "running" or response["status"] != "in_progress":
+                return False
+            lease = await self.leases.acquire(conn, run_id)
+            if lease is None:
+                return False
+            answers = await fetch(conn, "accepted_answers", run_id=run_id, response_id=response_id)
+            memory = await load_checkpoints(conn, run_id)
+        values = {item["interrupt_id"]: encoding.loads(item["answer"]) for item in answers}
+        current = CurrentRun(
+            run_id, response_id, tenant, row["requester"], settings_from(row["settings"])
+        )
+        logger.warning("taking over response %s of run %s", response_id, run_id)
+        self._launch(
+            Execution(
+                served=served,
+                current=current,
+                outset=Outset(memory=memory, answers=values, again=True),
+                writer=Writer(Response.of_resource(encoding.loads(response["body"]))),
+                line=Frameline(wanted=False),
+                stored=response["stored"],
+                only_calls=False,
+                lease=lease,
+                lease_id=run_id,
+            )
+        )
+        return True
+
+    # --- the end of the process ---
+
+    async def close(self, grace: timedelta) -> None:
+        """Take nothing new, let what runs finish for so long, stop the rest, release everything."""
+        self.closing = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace.total_seconds())
+        for execution in list(self._running.values()):
+            execution.stop(Unavailable("This process is shutting down."))
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5)
+        try:
+            await self.leases.release_all()
+        except Unavailable:
+            logger.warning("the leases could not be released; they end by themselves")
+
+
+def _written(writer: Writer, piece: Piece) -> Frames:
+    if isinstance(piece, TextDelta):
+        return writer.text(piece.message_id, piece.text)
+    return _WRITERS[type(piece)](writer, piece)
+
+
+_WRITERS: Mapping[type, Any] = {
+    MessageDone: lambda writer, piece: writer.close(piece.message_id),
+    RefusalDelta: lambda writer, piece: writer.refusal(piece.message_id, piece.text),
+    ReasoningDelta: lambda writer, piece: writer.reasoning(piece.message_id, piece.text),
+    ToolCall: lambda writer, piece: writer.function_call(
+        piece.call_id, piece.name, piece.arguments
+    ),
+}
+
+
+def _previous_id(step: Start | Resume | Repeat) -> str | None:
+    return step.previous_id if isinstance(step, Start) else None
+
+
+def _requested_by(current: CurrentRun, requester: str) -> CurrentRun:
+    """A reviewer's answer moves the requester's run."""
+    return replace(current, requester=requester)
+
+
+def _row(
+    request: CreateResponse, execution: Execution, previous_id: str | None = None
+) -> NewResponse:
+    return NewResponse(
+        id=execution.response_id,
+        tenant=execution.current.tenant,
+        run_id=execution.current.run_id,
+        model=execution.served.name,
+        previous_id=previous_id or request.previous_response_id,
+        stored=request.store,
+        input=encoding.dumps([as_resource(item) for item in request.input]),
+        body=execution.writer.resource().decode(),
+    )

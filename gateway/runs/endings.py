@@ -1,0 +1,155 @@
+"""How a run leaves this process: one transaction, then the telling.
+
+Each ending writes status, output, questions and checkpoints together. A first request's transaction is fenced
+by its response row, a resumed run's by its lease; no row back means that somebody else ended it, and nothing of
+ours is written.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+from gateway.errors import FermataError, LeaseLost, RunFailed
+from gateway.human.run import settings_text
+from gateway.runs.events import Completed, Failed, Outcome, Paused
+from gateway.runs.execution import Execution
+from gateway.runs.lease import fence
+from gateway.runs.run import RunStatus
+from gateway.store.checkpoints import save_checkpoints
+from gateway.store.db import Connection, execute
+from gateway.store.responses import Asked, Ending, ask, finish_first, finish_resume, forget_first
+from gateway.wire.answers import Question
+from gateway.wire.ids import new_id
+from gateway.wire.writer import Frames, Writer
+
+REPLAY = timedelta(hours=24)
+"""How long the outcome of an answer is kept for a repeat when the client said `store: false`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How long things stay: a wait until it expires, a response until it is deleted."""
+
+    wait: timedelta
+    response: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An ending, written but neither stored nor told."""
+
+    status: RunStatus
+    response_status: str
+    writer: Writer
+    frames: Frames
+    body: bytes
+    asked: tuple[Asked, ...] = ()
+
+
+def draft(execution: Execution, outcome: Outcome) -> Draft:
+    """Write the ending that `outcome` calls for.
+
+    Raises `RunFailed` if what the graph asks cannot be told as JSON; the message names the place.
+    """
+    writer = execution.writer.fork()
+    if isinstance(outcome, Paused):
+        return _draft_pause(execution, outcome, writer)
+    if isinstance(outcome, Failed):
+        return _draft_failure(execution, outcome, writer)
+    return _draft_completion(outcome, writer)
+
+
+def draft_cancelled(execution: Execution) -> Draft:
+    """Write the ending of a run that went with its client."""
+    writer = execution.writer.fork()
+    frames = writer.cancel()
+    return Draft(RunStatus.CANCELLED, "cancelled", writer, frames, writer.resource())
+
+
+async def store_ending(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> None:
+    """Commit-ready: everything of the ending, in the caller's transaction.
+
+    Raises `LeaseLost` if this process may no longer say how the run ends.
+    """
+    if execution.lease is None:
+        await _store_first(conn, execution, end, keep)
+    else:
+        await fence(conn, execution.lease)
+        await _store_resumed(conn, execution, end, keep)
+    if end.asked:
+        current = execution.current
+        await ask(conn, current.tenant, current.run_id, current.response_id, end.asked)
+
+
+def _draft_pause(execution: Execution, outcome: Paused, writer: Writer) -> Draft:
+    name = execution.served.declared.interrupt_name
+    asked, frames = [], []
+    for interrupt in outcome.interrupts:
+        arguments = Question.raw(interrupt.value).arguments()
+        call_id = new_id("call")
+        asked.append(Asked(call_id, interrupt.interrupt_id, name, arguments))
+        frames += writer.function_call(call_id, name, arguments)
+    frames += writer.complete(completed_at=int(time.time()), usage=outcome.usage)
+    body = writer.resource(only_calls=execution.only_calls)
+    return Draft(RunStatus.WAITING, "completed", writer, frames, body, tuple(asked))
+
+
+def _draft_completion(outcome: Completed, writer: Writer) -> Draft:
+    if outcome.incomplete is not None:
+        frames = writer.incomplete(outcome.incomplete, usage=outcome.usage)
+        return Draft(RunStatus.COMPLETED, "incomplete", writer, frames, writer.resource())
+    frames = writer.complete(completed_at=int(time.time()), usage=outcome.usage)
+    return Draft(RunStatus.COMPLETED, "completed", writer, frames, writer.resource())
+
+
+def _draft_failure(execution: Execution, outcome: Failed, writer: Writer) -> Draft:
+    error: FermataError = RunFailed(outcome.message, code=outcome.code)
+    frames = writer.fail(error, usage=outcome.usage)
+    retry = execution.lease is not None and not outcome.final
+    status = RunStatus.STALLED if retry else RunStatus.FAILED
+    return Draft(status, "failed", writer, frames, writer.resource())
+
+
+async def _store_first(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> None:
+    current = execution.current
+    if not execution.stored and not end.asked:
+        written = await forget_first(conn, current.response_id, execution.lease_id)
+    else:
+        written = await finish_first(conn, _ending(execution, end, keep), execution.lease_id)
+    if not written:
+        raise LeaseLost("This response was ended by another process.")
+    if end.status is RunStatus.WAITING:
+        await execute(
+            conn,
+            "pause_first_run",
+            id=current.run_id,
+            tenant=current.tenant,
+            requester=current.requester,
+            model=execution.served.name,
+            response_id=current.response_id,
+            settings=settings_text(current.settings),
+            ttl=keep.wait,
+        )
+        await save_checkpoints(conn, current.run_id, execution.outset.memory, replace=False)
+
+
+async def _store_resumed(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> None:
+    run_id = execution.current.run_id
+    stays = end.status in (RunStatus.WAITING, RunStatus.STALLED)
+    await finish_resume(conn, _ending(execution, end, keep))
+    period = keep.wait if stays else keep.response
+    if not await execute(conn, "settle_run", id=run_id, status=end.status.value, keep=period):
+        raise LeaseLost("This run was ended by another process.")
+    if stays:
+        await save_checkpoints(conn, run_id, execution.outset.memory, replace=True)
+    else:
+        await execute(conn, "delete_checkpoints", run_ids=[run_id])
+
+
+def _ending(execution: Execution, end: Draft, keep: Keep) -> Ending:
+    period = keep.response if execution.stored else REPLAY
+    if end.asked:
+        period = max(period, keep.wait)
+    return Ending(execution.response_id, end.response_status, end.body.decode(), period)

@@ -1,0 +1,94 @@
+"""What happens in a run, as the pipeline sees it: the union between LangGraph and the wire.
+
+`runs.graph` makes these, the coordinator hands them to the wire's writer. `message_id` is LangGraph's; the
+writer gives items their own ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from gateway.wire.items import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of a message that people may see."""
+
+    message_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalDelta:
+    """A piece of a model's refusal."""
+
+    message_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """A piece of a reasoning summary."""
+
+    message_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDone:
+    """Nothing more comes for this message."""
+
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call to a tool that the client declared; the client runs it."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingInterrupt:
+    """One interrupt that the graph waits on; `value` is what the node passed to `interrupt`."""
+
+    interrupt_id: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The graph waits for people. `interrupts` is never empty."""
+
+    interrupts: tuple[PendingInterrupt, ...]
+    usage: Usage | None
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The graph is through. `incomplete` names why the answer was cut short, if it was."""
+
+    usage: Usage | None
+    incomplete: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The graph raised. `message` is fit for the client; the traceback is in the log.
+
+    `final`: trying again cannot help, whatever was answered.
+    """
+
+    message: str
+    code: str = "run_failed"
+    usage: Usage | None = None
+    final: bool = False
+
+
+Piece: TypeAlias = TextDelta | RefusalDelta | ReasoningDelta | MessageDone | ToolCall
+Outcome: TypeAlias = Paused | Completed | Failed
+RunEvent: TypeAlias = Piece | Outcome

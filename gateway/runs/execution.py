@@ -1,0 +1,114 @@
+"""One run under way on this process: its task, its writer, and whoever listens.
+
+The graph runs in a task of its own and hands frames over a bounded queue: a slow reader presses back on the
+graph, a keep-alive never cancels a step, and a reader that leaves does not take the run with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from gateway.errors import FermataError
+from gateway.human.run import CurrentRun
+from gateway.runs.graph import Outset, ServedGraph
+from gateway.runs.lease import Lease
+from gateway.wire.writer import DONE, Frames, Writer
+
+FRAMES_AHEAD = 64
+"""How many frames the graph may be ahead of its reader."""
+
+
+class Frameline:
+    """The queue between a run and its reader: bounded, and open-ended once nobody reads."""
+
+    def __init__(self, *, wanted: bool) -> None:
+        self._queue: asyncio.Queue[bytes | None] | None = (
+            asyncio.Queue(FRAMES_AHEAD) if wanted else None
+        )
+
+    async def put(self, frames: Frames) -> None:
+        """Hand frames over; waits while the reader is too far behind."""
+        for frame in frames:
+            queue = self._queue
+            if queue is None:
+                return
+            if queue.full():
+                await queue.put(frame)
+            else:
+                queue.put_nowait(frame)
+
+    async def end(self) -> None:
+        """Nothing more comes."""
+        if self._queue is not None:
+            await self._queue.put(None)
+
+    def abandon(self) -> None:
+        """The reader is gone: what is written from now on is dropped, and nobody waits any more."""
+        queue, self._queue = self._queue, None
+        while queue is not None and not queue.empty():
+            queue.get_nowait()
+
+    async def read(self) -> AsyncIterator[bytes]:
+        """The frames, until the end."""
+        queue = self._queue
+        while queue is not None:
+            frame = await queue.get()
+            if frame is None:
+                return
+            yield frame
+
+
+@dataclass(eq=False, slots=True)
+class Execution:
+    """A run that this process moves. `lease` is None for a first request, which conflicts with nobody."""
+
+    served: ServedGraph
+    current: CurrentRun
+    outset: Outset
+    writer: Writer
+    line: Frameline
+    stored: bool
+    only_calls: bool
+    lease_id: str
+    """What keeps the response alive: the run's lease, or the sign of life of this process."""
+    lease: Lease | None = None
+    stop_reason: FermataError | None = None
+    """Why the task was cancelled, when it was: told to the client."""
+    ended: asyncio.Future[bytes] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def response_id(self) -> str:
+        return self.current.response_id
+
+    @property
+    def cancellable(self) -> bool:
+        """Whether the run goes with its client: never once an answer was accepted."""
+        return self.lease is None and self.served.declared.on_disconnect == "cancel"
+
+    def stop(self, reason: FermataError) -> None:
+        """Cancel the task for `reason`."""
+        if self.task is not None and not self.task.done():
+            self.stop_reason = reason
+            self.task.cancel()
+
+    def succeed(self, body: bytes) -> None:
+        """The response ended and is on record."""
+        if not self.ended.done():
+            self.ended.set_result(body)
+
+    def give_up(self, error: FermataError) -> None:
+        """This process cannot say how the response ended."""
+        if not self.ended.done():
+            self.ended.set_exception(error)
+            self.ended.exception()  # nobody may be listening
+
+
+async def frames_of(execution: Execution) -> AsyncIterator[bytes]:
+    """All frames of the execution, `[DONE]` included."""
+    async for frame in execution.line.read():
+        yield frame
+    yield DONE
+

@@ -1,0 +1,312 @@
+"""The only caller of LangGraph: what is served, and how one run of it is driven.
+
+A run executes on an in-memory saver of its own (`store.checkpoints` says why) with exit durability, and is
+resumed only by a map of validated interrupt ids with strict resume, so that a stale answer can never meet the
+next question of a node (LangGraph's default lets it).
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import StateGraph
+from langgraph.pregel import Pregel
+from langgraph.types import Command, Interrupt
+
+from gateway.errors import FermataError, InvalidRequest, StartupError
+from gateway.human.run import CurrentRun, enter_run
+from gateway.runs.events import Completed, Failed, Paused, PendingInterrupt, RunEvent
+from gateway.runs.speech import speaking_nodes
+from gateway.runs.transcript import Transcript
+from gateway.wire import encoding
+
+logger = logging.getLogger("fermata.graph")
+
+AnyGraph: TypeAlias = Pregel[Any, Any, Any, Any] | StateGraph[Any, Any, Any, Any]
+Factory: TypeAlias = Callable[..., "AnyGraph | Awaitable[AnyGraph]"]
+
+STRICT_RESUME = "__pregel_strict_resume"  # private to LangGraph; a contract test watches it
+_TASK_NOTE = re.compile(r"During task with name '([^']+)'")
+_CALL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A graph to serve, and how.
+
+    `graph` is a StateGraph, a compiled graph, a functional-API entrypoint, or a sync or async factory of one
+    (called once, at start-up; a factory with one parameter gets an empty LangGraph config). The gateway gives
+    it its checkpointer.
+
+    `interrupt_name` names the function call of a raw `interrupt(value)`: 1 to 64 of `[a-zA-Z0-9_-]`.
+    `live` says which nodes' tokens are streamed as they come: a set of node names (`"node"`,
+    `"subgraph:node"`), True for all, False for none; None infers it (see `runs.speech`). All other messages
+    are shown when their node ends. `on_disconnect` says what becomes of a run whose client leaves before its
+    end; a run with an accepted answer always continues. `input` makes the graph's input from the LangChain
+    messages of the conversation, `output` the final text from the graph's result; both have defaults that
+    suit a state with `messages`.
+
+    Raises `StartupError` for values that cannot be.
+    """
+
+    graph: AnyGraph | Factory
+    description: str = ""
+    interrupt_name: str = "interrupt"
+    live: frozenset[str] | set[str] | bool | None = None
+    on_disconnect: Literal["continue", "cancel"] = "continue"
+    input: Callable[[list[BaseMessage]], Any] | None = None
+    output: Callable[[Any], str] | None = None
+
+    def __post_init__(self) -> None:
+        if not _CALL_NAME.fullmatch(self.interrupt_name):
+            raise StartupError(
+                f"Graph(interrupt_name={self.interrupt_name!r}): 1 to 64 of a-z, A-Z, 0-9, _ and - please."
+            )
+        if self.on_disconnect not in ("continue", "cancel"):
+            raise StartupError(
+                f"Graph(on_disconnect={self.on_disconnect!r}): 'continue' or 'cancel' please."
+            )
+
+
+@dataclass(slots=True)
+class Outset:
+    """How a run is set going: with messages, or with answers on the checkpoints of its pause."""
+
+    memory: InMemorySaver = field(default_factory=InMemorySaver)
+    messages: list[BaseMessage] = field(default_factory=list)
+    answers: Mapping[str, Any] | None = None
+    again: bool = False
+    """The run failed after these answers: it may be past its interrupts."""
+
+
+class ServedGraph:
+    """A graph, compiled and ready: one per model name, shared by all its runs."""
+
+    def __init__(self, name: str, declared: Graph, compiled: Pregel[Any, Any, Any, Any]) -> None:
+        self.name = name
+        self.declared = declared
+        self._graph = compiled
+        self._has_messages = "messages" in compiled.channels
+        self._speaking = _declared_speakers(declared, compiled)
+
+    @property
+    def description(self) -> str:
+        return self.declared.description
+
+    def run(self, outset: Outset, current: CurrentRun) -> AsyncIterator[RunEvent]:
+        """The events of one run; the last is its outcome. Raises only what cancels the task."""
+        return _Drive(self, outset, current).events()
+
+    def speaks(self, path: str) -> bool:
+        """Whether the tokens of the node at `path` are shown live."""
+        return self.declared.live is True or path in self._speaking
+
+    def silence(self, paths: Iterable[str]) -> None:
+        """These nodes were thought to speak and only thought: their text waits for the state from now on."""
+        for path in paths:
+            if path in self._speaking:
+                logger.warning(
+                    "model %s: node %s streamed text that never reached the state;"
+                    " it is shown at the node's end from now on (see Graph(live=…))",
+                    self.name,
+                    path,
+                )
+                self._speaking.discard(path)
+
+    def first_input(self, messages: list[BaseMessage]) -> Any:
+        """The graph's input for a conversation. Raises `InvalidRequest` if none can be made of it."""
+        if self.declared.input is not None:
+            return self.declared.input(messages)
+        return _default_input(self._graph, messages)
+
+
+class _Drive:
+    """One run under way."""
+
+    def __init__(self, served: ServedGraph, outset: Outset, current: CurrentRun) -> None:
+        self.served = served
+        self.outset = outset
+        self.current = current
+        self.graph = served._graph.copy({"checkpointer": outset.memory})
+        self.config: RunnableConfig = {
+            "configurable": {"thread_id": current.run_id, STRICT_RESUME: True}
+        }
+        self.interrupts: dict[str, Interrupt] = {}
+        self.result: Any = None
+        self.transcript = Transcript(
+            speaks=served.speaks,
+            client_tools=frozenset(tool.name for tool in current.settings.tools),
+            known=self._known_messages(),
+        )
+
+    async def events(self) -> AsyncIterator[RunEvent]:
+        enter_run(self.current)
+        try:
+            async for part in await self._parts():
+                for piece in self._pieces(part):
+                    yield piece
+            for piece in self._result_pieces():
+                yield piece
+            outcome = self._outcome()
+        except Exception as error:
+            logger.exception("run %s of %s failed", self.current.run_id, self.served.name)
+            outcome = Failed(*_told(error), usage=self.transcript.usage)
+        self.served.silence(self.transcript.unconfirmed)
+        yield outcome
+
+    async def _parts(self) -> AsyncIterator[Any]:
+        modes: list[Any] = ["messages", "updates"]
+        if not self.served._has_messages:
+            modes.append("values")
+        return self.graph.astream(
+            await self._input(),
+            self.config,
+            stream_mode=modes,
+            version="v2",
+            subgraphs=True,
+            durability="exit",
+        )
+
+    async def _input(self) -> Any:
+        answers = self.outset.answers
+        if answers is None:
+            return self.served.first_input(self.outset.messages)
+        if self.outset.again:
+            pending = {item.id for item in (await self.graph.aget_state(self.config)).interrupts}
+            answers = {key: value for key, value in answers.items() if key in pending}
+        return Command(resume=dict(answers)) if answers else None
+
+    def _known_messages(self) -> list[str]:
+        """Ids of the messages that are there before the run moves: none of them is new."""
+        held: Iterable[Any] = self.outset.messages
+        saved = self.outset.memory.get_tuple(self.config) if self.outset.answers is not None else None
+        if saved is not None:
+            held = saved.checkpoint["channel_values"].get("messages") or ()
+        return [item.id for item in held if isinstance(item, BaseMessage) and item.id is not None]
+
+    def _pieces(self, part: Mapping[str, Any]) -> Iterable[Any]:
+        kind = part["type"]
+        if kind == "messages":
+            message, facts = part["data"]
+            return self.transcript.chunk(message, facts.get("langgraph_node", ""), part["ns"])
+        if part["ns"]:
+            return ()
+        if kind == "values":
+            self.result = part["data"]
+            return ()
+        return self._updated(part["data"])
+
+    def _updated(self, update: Mapping[str, Any]) -> Iterable[Any]:
+        for node, written in update.items():
+            if node == "__interrupt__":
+                self.interrupts.update({item.id: item for item in written})
+            elif self.served._has_messages:
+                yield from self.transcript.update(written)
+
+    def _result_pieces(self) -> Iterable[Any]:
+        """Graphs without `messages` in their state say what they have to say with their result."""
+        if self.interrupts or (self.served._has_messages and self.served.declared.output is None):
+            return
+        yield from self.transcript.messages(self._result_messages())
+
+    def _result_messages(self) -> Any:
+        result = self.result
+        if self.served.declared.output is not None:
+            return ("ai", self.served.declared.output(result))
+        if isinstance(result, Mapping) and "messages" in result:
+            return result["messages"]
+        if isinstance(result, BaseMessage):
+            return result
+        if isinstance(result, list) and any(isinstance(item, BaseMessage) for item in result):
+            return result
+        if isinstance(result, str):
+            return ("ai", result)
+        return ("ai", encoding.dumps(encoding.to_jsonable(result, "result")))
+
+    def _outcome(self) -> Paused | Completed:
+        usage = self.transcript.usage
+        if self.interrupts:
+            pending = tuple(
+                PendingInterrupt(item.id, item.value) for item in self.interrupts.values()
+            )
+            return Paused(pending, usage)
+        return Completed(usage, self.transcript.incomplete)
+
+
+async def serve_graph(name: str, declared: Graph) -> ServedGraph:
+    """Resolve factories, compile, and look at the graph once.
+
+    Raises `StartupError` if what is declared is no graph.
+    """
+    graph: Any = declared.graph
+    if callable(graph) and not isinstance(graph, Pregel | StateGraph):
+        parameters = inspect.signature(graph).parameters
+        graph = graph({"configurable": {}}) if parameters else graph()
+        if inspect.isawaitable(graph):
+            graph = await graph
+    if isinstance(graph, StateGraph):
+        graph = graph.compile()
+    if not isinstance(graph, Pregel):
+        raise StartupError(
+            f"Model {name!r}: expected a StateGraph, a compiled graph, an entrypoint or a factory of one,"
+            f" got {type(graph).__name__}."
+        )
+    return ServedGraph(name, declared, graph)
+
+
+def _declared_speakers(declared: Graph, compiled: Pregel[Any, Any, Any, Any]) -> set[str]:
+    if declared.live is None:
+        return set(speaking_nodes(compiled))
+    return set() if isinstance(declared.live, bool) else set(declared.live)
+
+
+def _default_input(graph: Pregel[Any, Any, Any, Any], messages: list[BaseMessage]) -> Any:
+    schema = graph.get_input_jsonschema()
+    if schema.get("type") == "string":
+        return _last_text(messages)
+    if schema.get("type") == "array":
+        return messages
+    properties = schema.get("properties") or {}
+    if not properties or "messages" in properties:
+        return {"messages": messages}
+    texts = [key for key, value in properties.items() if value.get("type") == "string"]
+    text = _last_text(messages)
+    if len(texts) == 1 and set(schema.get("required", texts)) <= set(texts):
+        return {texts[0]: text}
+    return _json_input(text, properties)
+
+
+def _json_input(text: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        value = encoding.loads(text)
+    except InvalidRequest:
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidRequest(
+            f"This graph takes a JSON object with {', '.join(sorted(properties))} as its last user text.",
+            param="input",
+        )
+    return value
+
+
+def _last_text(messages: Sequence[BaseMessage]) -> str:
+    texts = [message.text for message in messages if isinstance(message, HumanMessage)]
+    return texts[-1] if texts else ""
+
+
+def _told(error: Exception) -> tuple[str, str]:
+    """What a client may know of a failure: where and what kind. An exception's own text may hold secrets."""
+    if isinstance(error, FermataError):
+        return error.message, error.error_code
+    notes = "\n".join(getattr(error, "__notes__", ()))
+    task = _TASK_NOTE.search(notes)
+    where = f" in node '{task[1]}'" if task else ""
+    return f"The graph failed{where} with {type(error).__name__}.", "run_failed"

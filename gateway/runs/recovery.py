@@ -1,0 +1,85 @@
+"""What a dead process left: taken over if an answer was accepted, failed otherwise.
+
+Runs on every process that serves. A response is orphaned when the lease that keeps it alive is gone or over;
+whoever sees it first acts, and the conditions are checked again in the statement that acts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+
+from gateway.errors import RunFailed, Unavailable
+from gateway.runs.coordinator import Coordinator
+from gateway.store.db import Row, execute, fetch, fetch_one
+from gateway.store.retention import Swept, sweep
+from gateway.wire import encoding
+from gateway.wire.items import Response
+from gateway.wire.writer import Writer
+
+logger = logging.getLogger("fermata.recovery")
+
+LOOKS_PER_TTL = 3
+ORPHANS_AT_ONCE = 50
+
+
+async def recover_for_ever(coordinator: Coordinator) -> None:
+    """Look for orphans until cancelled, several times within a lease's TTL."""
+    pause = coordinator.leases.ttl.total_seconds() / LOOKS_PER_TTL
+    while True:
+        try:
+            await recover(coordinator)
+        except Unavailable:
+            logger.debug("recovery waits for the database")
+        await asyncio.sleep(pause)
+
+
+async def recover(coordinator: Coordinator) -> int:
+    """Look once; how many responses were taken over or failed."""
+    async with coordinator.database.connection() as conn:
+        orphans = await fetch(conn, "orphans", limit=ORPHANS_AT_ONCE)
+    done = 0
+    for orphan in orphans:
+        if orphan["resumes"]:
+            done += await coordinator.take_over(orphan["tenant"], orphan["run_id"], orphan["id"])
+        else:
+            done += await _fail(coordinator, orphan)
+    return done
+
+
+async def _fail(coordinator: Coordinator, orphan: Row) -> bool:
+    """A first request whose process died: nobody can know how far it came, so it is not run again."""
+    error = RunFailed("The process that ran this response ended.", code="server_error")
+    async with coordinator.database.transaction() as conn:
+        row = await fetch_one(conn, "response", tenant=orphan["tenant"], id=orphan["id"])
+        if row is None:
+            return False
+        writer = Writer(Response.of_resource(encoding.loads(row["body"])))
+        writer.fail(error)
+        body = writer.resource().decode()
+        failed = await execute(
+            conn, "fail_orphan", id=orphan["id"], body=body, retention=coordinator.keep.response
+        )
+    return failed == 1
+
+
+async def sweep_for_ever(coordinator: Coordinator, interval: timedelta) -> None:
+    """Sweep every so often until cancelled."""
+    while True:
+        await asyncio.sleep(interval.total_seconds())
+        try:
+            log_swept(await sweep(coordinator.database, coordinator.keep.response))
+        except Unavailable:
+            logger.debug("the sweep waits for the database")
+
+
+def log_swept(swept: Swept) -> None:
+    """Say what a sweep did, if it did anything."""
+    if swept.expired_runs or swept.deleted_runs or swept.deleted_responses:
+        logger.info(
+            "swept: %d runs expired, %d runs and %d responses deleted",
+            swept.expired_runs,
+            swept.deleted_runs,
+            swept.deleted_responses,
+        )

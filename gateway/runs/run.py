@@ -1,0 +1,259 @@
+"""A run's states, and the plan for a request: pure, no I/O.
+
+A run is one LangGraph thread. `TRANSITIONS` is the one table of its life; the CHECK in
+`store/sql/migrations/0001_foundation.sql` holds the same names, and the diagram in the docs is made from it.
+
+`plan` decides what a request does, from the request and from what is known of the run it names. It follows
+the table "previous_response_id" of the wire's design row by row; every refusal of that table is raised here,
+before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from gateway.errors import (
+    InterruptAlreadyAnswered,
+    InterruptClosed,
+    InterruptExpired,
+    InvalidRequest,
+    ResponseInProgress,
+)
+from gateway.wire import answers
+from gateway.wire.encoding import dumps
+from gateway.wire.history import FunctionCall, FunctionCallOutput, Item, Message
+from gateway.wire.request import CreateResponse
+
+
+class RunStatus(StrEnum):
+    """Where a run is. `stalled`: it failed after an accepted answer, which may be sent again."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    STALLED = "stalled"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+TRANSITIONS: Mapping[RunStatus, Mapping[RunStatus, str]] = {
+    RunStatus.RUNNING: {
+        RunStatus.WAITING: "the graph interrupts",
+        RunStatus.COMPLETED: "the graph ends",
+        RunStatus.STALLED: "a node raises after an answer",
+        RunStatus.FAILED: "it cannot go on",
+        RunStatus.CANCELLED: "it is cancelled",
+    },
+    RunStatus.WAITING: {
+        RunStatus.RUNNING: "every question is answered",
+        RunStatus.EXPIRED: "its TTL is over",
+        RunStatus.CANCELLED: "it is withdrawn",
+    },
+    RunStatus.STALLED: {
+        RunStatus.RUNNING: "the same answers are sent again",
+        RunStatus.EXPIRED: "its TTL is over",
+        RunStatus.CANCELLED: "it is withdrawn",
+    },
+    RunStatus.COMPLETED: {},
+    RunStatus.FAILED: {},
+    RunStatus.CANCELLED: {},
+    RunStatus.EXPIRED: {},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AskedQuestion:
+    """A question as it stands in the database. `answer` is the accepted value as JSON text."""
+
+    call_id: str
+    interrupt_id: str
+    question: answers.Question
+    status: str
+    answer: str | None = None
+    answered_by: str | None = None
+    reviewer: str | None = None
+    answered_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRun:
+    """The run behind a response that asked something.
+
+    `expired` is judged by the database's clock; `settings` is JSON text."""
+
+    id: str
+    requester: str
+    status: RunStatus
+    response_id: str
+    settings: str
+    expires_at: datetime | None
+    expired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """What is known of the response that a request continues or answers."""
+
+    response_id: str
+    model: str
+    status: str
+    run: KnownRun | None = None
+    questions: tuple[AskedQuestion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A new run, whose context is the history that ends in `previous_id`, and the input."""
+
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Every question of the batch is answered. `answers` maps call ids to the values as JSON text.
+
+    `again`: the run failed after these answers; they are on record already.
+    """
+
+    answers: Mapping[str, str]
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The same answers were accepted before: `response_id` carries what came of them."""
+
+    response_id: str
+
+
+Plan: TypeAlias = Start | Resume | Repeat
+
+
+def plan(request: CreateResponse, previous: Previous | None, subject: str) -> Plan:
+    """What this request does. `subject` is who sends it.
+
+    Raises the refusals of the wire's table: `InvalidRequest` and its kinds, `ResponseInProgress`.
+    """
+    if previous is None:
+        return Start(None)
+    if request.model != previous.model:
+        raise InvalidRequest(
+            f"Response '{previous.response_id}' belongs to the model '{previous.model}'.",
+            param="model",
+        )
+    if previous.run is not None and previous.questions:
+        return _plan_answer(request, previous, previous.run, subject)
+    if previous.status in ("queued", "in_progress"):
+        raise ResponseInProgress(
+            f"Response '{previous.response_id}' is still in progress.", param="previous_response_id"
+        )
+    return Start(previous.response_id)
+
+
+def answer_call_ids(request: CreateResponse) -> tuple[str, ...]:
+    """The call ids whose outputs may be answers, in order of the input.
+
+    With `previous_response_id` every output counts. Without it, only those at the end of the input:
+    what stands before the last message is history.
+    """
+    items: Sequence[Item] = request.input
+    if request.previous_response_id is None:
+        items = _after_last_message(items)
+    return tuple(item.call_id for item in items if isinstance(item, FunctionCallOutput))
+
+
+def _after_last_message(items: Sequence[Item]) -> Sequence[Item]:
+    for index in range(len(items) - 1, -1, -1):
+        if isinstance(items[index], Message):
+            return items[index + 1 :]
+    return items
+
+
+def _plan_answer(
+    request: CreateResponse, previous: Previous, run: KnownRun, subject: str
+) -> Resume | Repeat:
+    _refuse_closed(previous.questions, run)
+    outputs = _outputs(request, previous)
+    answered = [question for question in previous.questions if question.status == "answered"]
+    if not outputs and answered:
+        raise _already_answered(answered[0], run, "; continue from the response that followed")
+    values = _values(previous.questions, outputs)
+    if not answered:
+        return Resume(values, again=False)
+    for question in answered:
+        if question.answer != values[question.call_id] or question.reviewer != subject:
+            raise _already_answered(question, run, "; that answer stands")
+    if run.status is RunStatus.STALLED:
+        return Resume(values, again=True)
+    return Repeat(str(answered[0].answered_by))
+
+
+def _refuse_closed(questions: Sequence[AskedQuestion], run: KnownRun) -> None:
+    when = "" if run.expires_at is None else f" at {run.expires_at:%Y-%m-%dT%H:%M:%SZ}"
+    for question in questions:
+        if question.status == "cancelled":
+            raise InterruptClosed(f"The question {question.call_id} was withdrawn.", param="input")
+        if question.status == "expired" or run.status is RunStatus.EXPIRED:
+            raise InterruptExpired(f"The question {question.call_id} has expired.", param="input")
+        if run.expired and run.status in (RunStatus.WAITING, RunStatus.STALLED):
+            raise InterruptExpired(
+                f"The question {question.call_id} expired{when}.", param="input"
+            )
+
+
+def _outputs(request: CreateResponse, previous: Previous) -> dict[str, tuple[int, FunctionCallOutput]]:
+    """The outputs that answer this batch, by call id, with their place in the input."""
+    asked = {question.call_id for question in previous.questions}
+    echoed = {item.call_id for item in request.input if isinstance(item, FunctionCall)}
+    found: dict[str, tuple[int, FunctionCallOutput]] = {}
+    last_message = -1
+    for index, item in enumerate(request.input):
+        if isinstance(item, Message):
+            last_message = index
+        if not isinstance(item, FunctionCallOutput):
+            continue
+        if item.call_id not in asked:
+            if item.call_id in echoed:
+                continue  # an answered pair of the history
+            raise InvalidRequest(
+                f"No tool call found for function call output with call_id {item.call_id}.",
+                param="input",
+            )
+        found[item.call_id] = (index, item)
+    if found and last_message > max(index for index, _ in found.values()):
+        raise InvalidRequest(
+            "A run that waits takes answers only; send the message when it is done.",
+            param=f"input[{last_message}]",
+        )
+    return found
+
+
+def _values(
+    questions: Sequence[AskedQuestion],
+    outputs: Mapping[str, tuple[int, FunctionCallOutput]],
+) -> dict[str, str]:
+    """Every question's answer as JSON text; the whole batch is read before anything is resumed."""
+    missing = [question.call_id for question in questions if question.call_id not in outputs]
+    if missing:
+        raise InvalidRequest(
+            f"No tool output found for function call {missing[0]}.", param="input"
+        )
+    values = {}
+    for question in questions:
+        index, item = outputs[question.call_id]
+        answer = answers.read(question.question, item, param=f"input[{index}].output")
+        values[question.call_id] = dumps(answer.value)
+    return values
+
+
+def _already_answered(question: AskedQuestion, run: KnownRun, rest: str) -> InterruptAlreadyAnswered:
+    who = "the requester" if question.reviewer == run.requester else "another reviewer"
+    when = "" if question.answered_at is None else f" at {question.answered_at:%Y-%m-%dT%H:%M:%SZ}"
+    return InterruptAlreadyAnswered(
+        f"The question {question.call_id} was answered{when} by {who}{rest}.", param="input"
+    )

@@ -1,0 +1,46 @@
+"""What goes when its time is over: indexed, batched, and safe on any number of replicas at once.
+
+Each statement takes at most one batch, of rows that nobody else holds (SKIP LOCKED), in its own transaction.
+So a sweep costs what it deletes, holds no lock for long, and two replicas share the work instead of doing it
+twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from gateway.store.db import Database, execute
+
+BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """How many rows a sweep expired or deleted."""
+
+    expired_runs: int
+    deleted_runs: int
+    deleted_responses: int
+
+
+async def sweep(database: Database, retention: timedelta) -> Swept:
+    """Expire the runs that waited beyond their TTL; delete what is beyond its retention.
+
+    `retention` is how long an expired run's own record is kept on.
+    """
+    expired = await _all_batches(database, "expire_runs", batch=BATCH, retention=retention)
+    runs = await _all_batches(database, "delete_runs", batch=BATCH)
+    responses = await _all_batches(database, "delete_responses", batch=BATCH)
+    await _all_batches(database, "clear_leases")
+    return Swept(expired, runs, responses)
+
+
+async def _all_batches(database: Database, statement: str, **params: object) -> int:
+    total = 0
+    while True:
+        async with database.connection() as conn:
+            touched = await execute(conn, statement, **params)
+        total += touched
+        if touched < BATCH:
+            return total

@@ -1,0 +1,246 @@
+-- Every statement of the gateway. Parameters are %(named)s. Each is EXPLAINed in a test.
+-- Every statement that reads or writes what belongs to somebody names the tenant.
+
+-- name: now
+-- The database owns time.
+SELECT now() AS now;
+
+-- ---------------------------------------------------------------- first requests
+
+-- name: open_first
+-- A first request conflicts with nobody: its id is new. It takes no lease of its own; `lease_id` names the
+-- process, whose sign of life keeps all its first requests alive. Losing this row in a crash of PostgreSQL
+-- loses a run that died with it, so the statement's own transaction commits asynchronously.
+INSERT INTO fermata.responses (id, tenant, run_id, model, previous_id, status, stored, lease_id, input, body)
+SELECT %(id)s, %(tenant)s, %(run_id)s, %(model)s, %(previous_id)s, 'in_progress', %(stored)s, %(lease_id)s,
+       %(input)s, %(body)s
+  FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unhurried;
+
+-- name: finish_first
+-- Fenced by status and lease: recovery may have failed the response while this process was stopped.
+UPDATE fermata.responses
+   SET status = %(status)s, body = %(body)s, completed_at = now(), lease_id = NULL,
+       expires_at = now() + %(retention)s
+ WHERE id = %(id)s AND status = 'in_progress' AND lease_id = %(lease_id)s
+RETURNING id;
+
+-- name: forget_first
+-- `store: false` and nothing to ask: nothing stays behind. Fenced like finish_first.
+DELETE FROM fermata.responses
+ WHERE id = %(id)s AND status = 'in_progress' AND lease_id = %(lease_id)s
+RETURNING id;
+
+-- ---------------------------------------------------------------- pausing
+
+-- name: pause_first_run
+-- The first pause of a run makes it a row; the fence is finish_first in the same transaction.
+INSERT INTO fermata.runs (id, tenant, requester, model, status, response_id, settings, expires_at)
+VALUES (%(id)s, %(tenant)s, %(requester)s, %(model)s, 'waiting', %(response_id)s, %(settings)s, now() + %(ttl)s);
+
+-- name: ask
+-- One row a question, in the order in which the batch is told.
+INSERT INTO fermata.interrupts (call_id, tenant, run_id, response_id, position, interrupt_id, name, question, status)
+SELECT call_id, %(tenant)s, %(run_id)s, %(response_id)s, position, interrupt_id, name, question::json, 'pending'
+  FROM unnest(%(call_ids)s::text[], %(interrupt_ids)s::text[], %(names)s::text[], %(questions)s::text[])
+       WITH ORDINALITY AS batch (call_id, interrupt_id, name, question, position);
+
+-- ---------------------------------------------------------------- answering
+
+-- name: asked_by
+-- Which responses asked these calls: an answer may come without previous_response_id.
+SELECT call_id, response_id, run_id, status
+  FROM fermata.interrupts
+ WHERE tenant = %(tenant)s AND call_id = ANY(%(call_ids)s);
+
+-- name: response
+-- A response of this tenant, stored or not; the caller decides what an unstored one may be used for.
+SELECT id, run_id, model, status, stored, body::text AS body, lease_id
+  FROM fermata.responses
+ WHERE tenant = %(tenant)s AND id = %(id)s AND (expires_at IS NULL OR expires_at > now());
+
+-- name: lock_run
+-- All who want to move a run queue here; the first commits its answers, the others then see them.
+SELECT id, requester, model, status, response_id, settings::text AS settings, expires_at, expires_at <= now() AS expired
+  FROM fermata.runs
+ WHERE tenant = %(tenant)s AND id = %(id)s
+   FOR UPDATE;
+
+-- name: questions
+-- The batch that a response asked.
+SELECT call_id, interrupt_id, name, question::text AS question, status, answer::text AS answer, answered_by,
+       reviewer, answered_at
+  FROM fermata.interrupts
+ WHERE response_id = %(response_id)s
+ ORDER BY position;
+
+-- name: accept_answers
+-- Stored before the graph is resumed: an accepted answer is never lost. Consumes pending calls only; the
+-- caller compares the count.
+UPDATE fermata.interrupts AS i
+   SET status = 'answered', answer = batch.answer::json, answered_by = %(answered_by)s,
+       reviewer = %(reviewer)s, answered_at = now()
+  FROM unnest(%(call_ids)s::text[], %(answers)s::text[]) AS batch (call_id, answer)
+ WHERE i.call_id = batch.call_id AND i.run_id = %(run_id)s AND i.status = 'pending'
+RETURNING i.call_id;
+
+-- name: reopen_answers
+-- A retry after a failure: the same answers, carried by a new response.
+UPDATE fermata.interrupts
+   SET answered_by = %(answered_by)s
+ WHERE run_id = %(run_id)s AND response_id = %(asked_by)s AND status = 'answered';
+
+-- name: resume_run
+UPDATE fermata.runs
+   SET status = 'running', response_id = %(response_id)s, changed_at = now(), expires_at = NULL
+ WHERE id = %(id)s AND status IN ('waiting', 'stalled')
+RETURNING id;
+
+-- name: open_resume
+INSERT INTO fermata.responses (id, tenant, run_id, model, previous_id, status, stored, lease_id, resumes, input, body)
+VALUES (%(id)s, %(tenant)s, %(run_id)s, %(model)s, %(previous_id)s, 'in_progress', %(stored)s, %(run_id)s,
+        true, %(input)s, %(body)s);
+
+-- ---------------------------------------------------------------- finishing a resumed run
+
+-- name: fence
+-- The first statement of every transaction that a holder writes in: no row back, the lease is lost. The row
+-- stays locked until the commit, so a takeover waits for it or comes before it.
+DELETE FROM fermata.leases WHERE id = %(id)s AND token = %(token)s RETURNING id;
+
+-- name: finish_resume
+UPDATE fermata.responses
+   SET status = %(status)s, body = %(body)s, completed_at = now(), lease_id = NULL,
+       expires_at = now() + %(retention)s
+ WHERE id = %(id)s AND status = 'in_progress'
+RETURNING id;
+
+-- name: settle_run
+-- Where a run goes when its holder is done with it; `keep` is the TTL of a wait, the retention of an end.
+UPDATE fermata.runs
+   SET status = %(status)s, changed_at = now(), expires_at = now() + %(keep)s
+ WHERE id = %(id)s AND status = 'running'
+RETURNING id;
+
+-- name: delete_checkpoints
+-- LangGraph's three tables, in one statement of our own: adelete_thread takes a round trip for each.
+WITH writes AS (DELETE FROM checkpoint_writes WHERE thread_id = ANY(%(run_ids)s)),
+     blobs AS (DELETE FROM checkpoint_blobs WHERE thread_id = ANY(%(run_ids)s))
+DELETE FROM checkpoints WHERE thread_id = ANY(%(run_ids)s);
+
+-- ---------------------------------------------------------------- leases
+
+-- name: acquire_lease
+-- Only over nobody or over the dead. Expiry is on the database's clock.
+INSERT INTO fermata.leases (id, owner, expires_at)
+VALUES (%(id)s, %(owner)s, now() + %(ttl)s)
+ON CONFLICT (id) DO UPDATE
+   SET owner = excluded.owner, token = nextval('fermata.lease_token'), expires_at = excluded.expires_at
+ WHERE leases.expires_at <= now()
+RETURNING token;
+
+-- name: sign_of_life
+-- A process's own lease: nobody else ever takes it, so it is renewed whatever its state.
+INSERT INTO fermata.leases (id, owner, expires_at)
+VALUES (%(owner)s, %(owner)s, now() + %(ttl)s)
+ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at;
+
+-- name: beat
+-- All leases of a process in one statement. What does not come back is lost.
+UPDATE fermata.leases AS l
+   SET expires_at = now() + %(ttl)s
+  FROM unnest(%(ids)s::text[], %(tokens)s::bigint[]) AS held (id, token)
+ WHERE l.id = held.id AND l.token = held.token
+RETURNING l.id;
+
+-- name: release_owner
+-- A process that ends in order takes its sign of life down, so that nobody waits for its TTL.
+DELETE FROM fermata.leases WHERE id = %(owner)s OR owner = %(owner)s;
+
+-- name: clear_leases
+-- Signs of life of processes that died; an hour is far beyond any TTL that makes sense.
+DELETE FROM fermata.leases
+ WHERE id IN (SELECT id FROM fermata.leases WHERE expires_at < now() - interval '1 hour'
+               LIMIT 500 FOR UPDATE SKIP LOCKED);
+
+-- ---------------------------------------------------------------- recovery
+
+-- name: orphans
+-- Responses in progress whose lease is gone or over: their holder died. Partial index, so this costs what is
+-- running, not what is stored.
+SELECT r.id, r.tenant, r.run_id, r.resumes
+  FROM fermata.responses r
+ WHERE r.status = 'in_progress'
+   AND NOT EXISTS (SELECT 1 FROM fermata.leases l WHERE l.id = r.lease_id AND l.expires_at > now())
+ ORDER BY r.id
+ LIMIT %(limit)s;
+
+-- name: accepted_answers
+-- What a response that died was carrying: the answers as they were stored before the graph was resumed.
+SELECT interrupt_id, answer::text AS answer
+  FROM fermata.interrupts
+ WHERE run_id = %(run_id)s AND answered_by = %(response_id)s
+ ORDER BY position;
+
+-- name: fail_orphan
+-- A first request died with its process. The lease is looked at again: the process may have woken up.
+UPDATE fermata.responses r
+   SET status = 'failed', body = %(body)s, completed_at = now(), lease_id = NULL, expires_at = now() + %(retention)s
+ WHERE r.id = %(id)s AND r.status = 'in_progress' AND NOT r.resumes
+   AND NOT EXISTS (SELECT 1 FROM fermata.leases l WHERE l.id = r.lease_id AND l.expires_at > now())
+RETURNING r.id;
+
+-- ---------------------------------------------------------------- reading
+
+-- name: settled
+-- Which of these responses are no longer in progress, or gone: one query for all who wait on this process.
+SELECT waited.id
+  FROM unnest(%(ids)s::text[]) AS waited (id)
+ WHERE NOT EXISTS (SELECT 1 FROM fermata.responses r
+                    WHERE r.id = waited.id AND r.status IN ('queued', 'in_progress'));
+
+-- name: history
+-- The conversation that ends in this response, oldest first. Each response stores its own input and output
+-- only, so a conversation of n turns costs n rows, not n squared.
+WITH RECURSIVE chain AS (
+    SELECT id, previous_id, input, body, 1 AS depth
+      FROM fermata.responses
+     WHERE tenant = %(tenant)s AND id = %(id)s
+    UNION ALL
+    SELECT r.id, r.previous_id, r.input, r.body, chain.depth + 1
+      FROM chain JOIN fermata.responses r ON r.id = chain.previous_id AND r.tenant = %(tenant)s
+)
+SELECT id, input::text AS input, body::text AS body FROM chain ORDER BY depth DESC;
+
+-- ---------------------------------------------------------------- retention
+
+-- name: expire_runs
+-- Runs that waited too long: checkpoints and questions go with them, in one statement, a batch at a time.
+-- SKIP LOCKED leaves alone what an answer or another replica holds.
+WITH due AS (
+    SELECT id FROM fermata.runs
+     WHERE status IN ('waiting', 'stalled') AND expires_at <= now()
+     ORDER BY expires_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED
+), closed AS (
+    UPDATE fermata.interrupts SET status = 'expired'
+     WHERE run_id IN (SELECT id FROM due) AND status = 'pending'
+), writes AS (
+    DELETE FROM checkpoint_writes WHERE thread_id IN (SELECT id FROM due)
+), blobs AS (
+    DELETE FROM checkpoint_blobs WHERE thread_id IN (SELECT id FROM due)
+), checkpoints AS (
+    DELETE FROM checkpoints WHERE thread_id IN (SELECT id FROM due)
+)
+UPDATE fermata.runs SET status = 'expired', changed_at = now(), expires_at = now() + %(retention)s
+ WHERE id IN (SELECT id FROM due);
+
+-- name: delete_responses
+DELETE FROM fermata.responses
+ WHERE id IN (SELECT id FROM fermata.responses WHERE expires_at <= now()
+               ORDER BY expires_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED);
+
+-- name: delete_runs
+-- Ended runs; their interrupts go by the foreign key.
+DELETE FROM fermata.runs
+ WHERE id IN (SELECT id FROM fermata.runs
+               WHERE status IN ('completed', 'failed', 'cancelled', 'expired') AND expires_at <= now()
+               ORDER BY expires_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED);
