@@ -10,7 +10,7 @@ The author may say it (`Graph(live={"answer"})`). Otherwise it is read from the 
 at start-up: `speech_flow` follows the message from the model's call to the return. Two ready-made
 nodes are too clever for that and known by name: the model node of LangChain's `create_agent`
 (unless middleware wraps the model's call, which may call it twice and keep one answer) and the
-agent node of `create_react_agent` (unless its model is chosen by a function, which may call others).
+agent node of `create_react_agent` (unless a function chooses its model: it may call others).
 
 Nodes are named by their path, `node` in the root graph and `subgraph:node` below; `node_path` reads
 it from the `langgraph_checkpoint_ns` in a streamed message's metadata. A subgraph added as a node

@@ -253,7 +253,7 @@ class Expressions(ABC):
         raise NotUnderstood
 
     def running(self, call: ast.Call, function: ast.Attribute, path: Path) -> tuple[Value, Path]:
-        """`model.ainvoke(…)` is heard; filling in a prompt is not; anything else may be anything."""
+        """`model.ainvoke(…)` is heard, filling in a prompt is not; the rest may be anything."""
         base, path = self.value(function.value, path)
         if function.attr not in {"invoke", "ainvoke"}:
             raise NotUnderstood

@@ -26,7 +26,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.runs import speech_names as names
 from gateway.runs.speech_expressions import Expressions, Verdict
 from gateway.runs.speech_source import (
     NotUnderstood,

@@ -55,6 +55,8 @@ def attribute_of(base: Value, attribute: str) -> Value:
 
 def is_value(thing: object) -> bool:
     """A piece of plain data from the module, such as a list of prompts or a compiled pattern."""
+    if inspect.ismodule(thing):
+        return False
     module = type(thing).__module__
     return module in {"builtins", "re", "logging", "collections"} and not callable(thing)
 
