@@ -95,7 +95,7 @@ def parse(text: bytes | str) -> Json:
     """Read JSON strictly; `ValueError` says what is wrong with it."""
     try:
         return from_json(text, allow_inf_nan=False, cache_strings="keys")
-    except ValueError:
+    except (ValueError, TypeError):  # TypeError: a str with a lone surrogate in it
         return _parse_slowly(text)
 
 

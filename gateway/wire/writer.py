@@ -169,7 +169,7 @@ class Writer:
         return self._write(_REFUSAL, "message", message_id, delta)
 
     def reasoning(self, reasoning_id: str, delta: str) -> Frames:
-        """More of a reasoning summary. A message of the same key closes it."""
+        """More of a reasoning summary. A message of the same key, as it opens, closes it."""
         return self._write(_SUMMARY, "reasoning", reasoning_id, delta)
 
     def close(self, key: str, status: str = "completed") -> Frames:
@@ -242,23 +242,23 @@ class Writer:
         return self._write_slowly(part, kind, key, delta)
 
     def _write_slowly(self, part: _PartKind, kind: Kind, key: str, delta: str) -> Frames:
-        frames = self._close_reasoning(key) if kind == "message" else []
         item = self._find(kind, key)
         if item is None:
-            item = _Item(kind, key, self._id("msg" if kind == "message" else "rs"))
-            item.add(part, delta)
-            return frames + self._enqueue(item)
-        if item is not self._open[0]:
-            item.add(part, delta)
-            return frames
-        return frames + self._close_part() + self._open_part(part, delta)
+            return self._open_item(part, kind, key, delta)
+        if item is self._open[0]:
+            return self._close_part() + self._open_part(part, delta)
+        item.add(part, delta)
+        return []
 
-    def _close_reasoning(self, key: str) -> Frames:
-        item = self._find("reasoning", key)
-        if item is None:
-            return []
-        item.closed = "completed"
-        return self._advance()
+    def _open_item(self, part: _PartKind, kind: Kind, key: str, delta: str) -> Frames:
+        frames: Frames = []
+        thought = self._find("reasoning", key) if kind == "message" else None
+        if thought is not None:
+            thought.closed = "completed"
+            frames = self._advance()
+        item = _Item(kind, key, self._id("msg" if kind == "message" else "rs"))
+        item.add(part, delta)
+        return frames + self._enqueue(item)
 
     def _find(self, kind: Kind, key: str) -> _Item | None:
         for item in self._open:

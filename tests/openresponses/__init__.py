@@ -55,7 +55,7 @@ def _any_of(*more: Json) -> Callable[[Json], None]:
 _OTHER_TOOL = {
     "type": "object",
     "required": ["type"],
-    "properties": {"type": {"type": "string", "not": {"const": "function"}}},
+    "properties": {"type": {"type": "string", "not": {"enum": ["function", "allowed_tools"]}}},
 }
 
 DEVIATIONS = (
@@ -108,7 +108,7 @@ def validate_event(event: Json) -> None:
     if "response" in event:
         validate_resource(event["response"])
         excused["response"] = _with_sdk_code(event["response"])
-    _sdk_events()[kind].model_validate_json(json.dumps(excused), strict=True)
+    _sdk_events()[kind].model_validate_json(_text(excused), strict=True)
     schema = _event_schemas().get(kind)
     assert schema is not None, f"Open Responses has no event {kind}"
     _validator(schema).validate(event)
@@ -116,7 +116,7 @@ def validate_event(event: Json) -> None:
 
 def validate_resource(resource: Json) -> None:
     """Raises what is wrong with one Response resource."""
-    SdkResponse.model_validate_json(json.dumps(_with_sdk_code(resource)), strict=True)
+    SdkResponse.model_validate_json(_text(_with_sdk_code(resource)), strict=True)
     _validator("ResponseResource").validate(resource)
     for field in _NEVER_NULL:
         assert resource[field] is not None, f"{field} is null"
@@ -188,6 +188,11 @@ _NULLABLE = [
     "safety_identifier",
     "prompt_cache_key",
 ]
+
+
+def _text(value: Json) -> bytes:
+    """For pydantic's JSON reader, which refuses the lone surrogates that SDKs read happily."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _with_sdk_code(resource: Json) -> Json:

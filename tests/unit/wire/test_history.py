@@ -41,9 +41,7 @@ def test_C40_messages_of_every_role_with_and_without_type(role: str, typed: bool
     assert isinstance(message, Message)
     assert (message.role, message.text) == (role, "hi")
     stored = as_resource(message)
-    assert stored["content"][0]["type"] == (
-        "output_text" if role == "assistant" else "input_text"
-    )
+    assert stored["content"][0]["type"] == ("output_text" if role == "assistant" else "input_text")
     assert (stored["type"], stored["status"], stored["id"][:4]) == ("message", "completed", "msg_")
 
 

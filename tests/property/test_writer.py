@@ -1,0 +1,130 @@
+"""Whatever a run says, in whatever order: folding the deltas gives the output of the last event."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import RunFailed
+from gateway.wire.items import Response, Usage
+from gateway.wire.request import parse_create
+from gateway.wire.writer import DONE, Writer, replay
+from tests.openresponses import check_stream, read_frames
+
+KEYS = st.sampled_from("abc")
+TEXTS = st.one_of(st.text(max_size=8), st.sampled_from(["\ud800", "\u2028\u0085", "\n\n", "\x00"]))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["text", "refusal", "reasoning"]), KEYS, TEXTS),
+        st.tuples(st.just("close"), KEYS, st.sampled_from(["completed", "incomplete"])),
+        st.tuples(st.just("function_call"), KEYS, TEXTS),
+        st.tuples(st.just("extension"), KEYS, TEXTS),
+    ),
+    max_size=25,
+)
+ENDS: dict[str, Callable[[Writer], list[bytes]]] = {
+    "complete": lambda writer: writer.complete(completed_at=2, usage=Usage(1, 2)),
+    "incomplete": lambda writer: writer.incomplete("content_filter"),
+    "fail": lambda writer: writer.fail(RunFailed("no")),
+}
+
+Step = tuple[str, str, str]
+
+
+def write(writer: Writer, steps: list[Step], end: str) -> list[bytes]:
+    frames = writer.begin()
+    for kind, key, text in steps:
+        if kind == "function_call":
+            frames += writer.function_call(f"call_{key}", text, json.dumps({"text": text}))
+        else:
+            frames += getattr(writer, kind)(key, text)
+    return frames + ENDS[end](writer)
+
+
+class Model:
+    """The output as plainly as it can be said: items in the order of their first appearance."""
+
+    def __init__(self) -> None:
+        self.items: list[list[Any]] = []  # [kind, key, open, [[part kind, text], …]]
+
+    def take(self, step: Step) -> None:
+        kind, key, text = step
+        if kind == "close":
+            self._close(key, ("message", "reasoning"))
+        elif kind == "function_call":
+            self.items.append(["function_call", key, False, [["call", json.dumps({"text": text})]]])
+        elif kind != "extension" and text:
+            self._write("reasoning" if kind == "reasoning" else "message", key, kind, text)
+
+    def _close(self, key: str, kinds: tuple[str, ...]) -> None:
+        for item in self.items:
+            if item[1] == key and item[0] in kinds:
+                item[2] = False
+
+    def _write(self, kind: str, key: str, part: str, text: str) -> None:
+        found = [item for item in self.items if item[:3] == [kind, key, True]]
+        if not found:
+            self._close(key, ("reasoning",))
+            found = [[kind, key, True, []]]
+            self.items += found
+        parts = found[0][3]
+        if not parts or parts[-1][0] != part:
+            parts.append([part, ""])
+        parts[-1][1] += text
+
+    @property
+    def told(self) -> list[Any]:
+        return [[kind, parts] for kind, _, _, parts in self.items]
+
+
+def told(output: list[dict[str, Any]]) -> list[Any]:
+    return [[item["type"], _parts(item)] for item in output]
+
+
+def _parts(item: dict[str, Any]) -> list[list[str]]:
+    if item["type"] == "function_call":
+        return [["call", item["arguments"]]]
+    if item["type"] == "reasoning":
+        return [["reasoning", part["text"]] for part in item["summary"]]
+    return [
+        ["refusal", part["refusal"]] if part["type"] == "refusal" else ["text", part["text"]]
+        for part in item["content"]
+    ]
+
+
+def a_writer() -> Writer:
+    request = parse_create({"model": "m", "input": "hi"})
+    return Writer(Response.of_request(request, "resp_1", 1), extensions=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.sampled_from(list(ENDS)))
+def test_folding_the_deltas_gives_the_output(steps: list[Step], end: str) -> None:
+    writer = a_writer()
+    last = check_stream(read_frames(write(writer, steps, end)), validate=False)
+    model = Model()
+    for step in steps:
+        model.take(step)
+    assert told(last["output"]) == model.told
+    assert json.loads(writer.resource()) == last
+
+
+@settings(max_examples=15, deadline=None)
+@given(STEPS, st.sampled_from(list(ENDS)))
+def test_every_event_is_valid(steps: list[Step], end: str) -> None:
+    check_stream(read_frames(write(a_writer(), steps, end)))
+
+
+@settings(max_examples=50, deadline=None)
+@given(STEPS, st.sampled_from(list(ENDS)))
+def test_a_replay_gives_the_stored_response(steps: list[Step], end: str) -> None:
+    writer = a_writer()
+    write(writer, steps, end)
+    stored = json.loads(writer.resource())
+    frames = list(replay(stored))
+    assert frames[-1] == DONE
+    assert check_stream(read_frames(frames[:-1]), validate=False) == stored
