@@ -10,6 +10,8 @@ GRAPHS = {
         refund.build(),
         description="Refunds an order after a person has reviewed it. Try: Refund order ORDER-123",
         interrupt_name="review_refund",
+        # Said here because the gateway, reading the source, must take the ledger for an unknown.
+        live={"announce_review", "review_refund", "notify_customer"},
     ),
     "echo": Graph(
         echo.build(),

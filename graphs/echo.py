@@ -4,7 +4,8 @@
 
 When the client declares function tools and its text asks about what one of them does, the first
 that fits is called, with arguments filled from its JSON schema; after its output the answer
-contains that output. So `echo` can stand in for a model in the tests of any client:
+contains that output. When the client wants JSON of a schema, the answer is such JSON. So `echo` can
+stand in for a model in the tests of any client:
 
     user       What is the weather in Paris?          (the client declares get_weather)
     call       get_weather({"location": "Paris"})
@@ -14,6 +15,7 @@ contains that output. So `echo` can stand in for a model in the tests of any cli
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +61,7 @@ class EchoChat(FakeChat):
         text = last_user_text(messages)
         tool = choose_tool(text, settings.get("tools", ()), settings.get("tool_choice", "auto"))
         if tool is None:
-            return AIMessage(content=text or "Nothing was said.")
+            return AIMessage(content=_in_format(text, settings.get("text_format")))
         arguments = fill(tool.parameters or {}, text)
         call = {"name": tool.name, "args": arguments, "id": f"call_{uuid.uuid4().hex}"}
         return AIMessage(content="", tool_calls=[{**call, "type": "tool_call"}])
@@ -75,8 +77,14 @@ async def answer(state: MessagesState) -> dict[str, Any]:
         tools=settings.tools,
         tool_choice=settings.tool_choice,
         max_tokens=settings.max_output_tokens,
+        text_format=settings.text_format,
     )
     return {"messages": [await bound.ainvoke(state["messages"])]}
+
+
+def _in_format(text: str, text_format: Mapping[str, Any] | None) -> str:
+    schema = (text_format or {}).get("schema")
+    return json.dumps(fill(schema, text)) if schema else text or "Nothing was said."
 
 
 def last_user_text(messages: Sequence[BaseMessage]) -> str:
@@ -105,8 +113,13 @@ def quote(messages: Sequence[BaseMessage]) -> str:
 def choose_tool(text: str, tools: Sequence[ClientTool], tool_choice: Any) -> ClientTool | None:
     """The tool to call: the first that `text` asks about, within what `tool_choice` allows.
 
-    `tool_choice` is none, auto, required, or {"type": "function", "name": …}.
+    `tool_choice` is none, auto, required, {"type": "function", "name": …}, or
+    {"type": "allowed_tools", "mode": "auto" | "required", "tools": […]}.
     """
+    if isinstance(tool_choice, Mapping) and tool_choice.get("type") == "allowed_tools":
+        allowed = {entry.get("name") for entry in tool_choice.get("tools", ())}
+        tools = [tool for tool in tools if tool.name in allowed]
+        tool_choice = tool_choice.get("mode", "auto")
     if tool_choice == "none" or not tools:
         return None
     if isinstance(tool_choice, Mapping) and tool_choice.get("type") == "function":

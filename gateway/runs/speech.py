@@ -12,9 +12,10 @@ nodes are too clever for that and known by name: the model node of LangChain's `
 (unless middleware wraps the model's call, which may call it twice and keep one answer) and the
 agent node of `create_react_agent` (unless a function chooses its model: it may call others).
 
-Nodes are named by their path, `node` in the root graph and `subgraph:node` below; `node_path` reads
-it from the `langgraph_checkpoint_ns` in a streamed message's metadata. A subgraph added as a node
-hands its messages on when it ends, so its nodes speak if both graphs have a `messages` channel.
+Nodes are named by their path, `node` in the root graph and `subgraph:node` below, as the namespace
+and the `langgraph_node` of a streamed message tell it. A subgraph added as a node hands its
+messages on when it ends, so its nodes speak if both graphs have a `messages` channel. A `@task` of
+a functional entrypoint streams under its own name beside the entrypoint's.
 """
 
 from __future__ import annotations
@@ -35,12 +36,6 @@ def speaking_nodes(graph: Pregel[Any, Any, Any, Any]) -> frozenset[str]:
     return frozenset(_speaking(graph))
 
 
-def node_path(checkpoint_ns: str) -> str:
-    """`sub:1f…|answer:9c…` as `sub:answer`; numbers count repeated calls and name nothing."""
-    names = (part.partition(":")[0] for part in checkpoint_ns.split("|"))
-    return ":".join(name for name in names if name and not name.isdigit())
-
-
 def _speaking(graph: Pregel[Any, Any, Any, Any]) -> Iterator[str]:
     functional = _is_functional(graph)
     if not functional and _MESSAGES not in graph.channels:
@@ -52,7 +47,9 @@ def _speaking(graph: Pregel[Any, Any, Any, Any]) -> Iterator[str]:
             yield from (f"{name}:{inner}" for inner in _handed_on(node.bound))
         else:
             sources = _spoken_by(node.bound, functional=functional)
-            yield from (f"{name}:{task}" if task else name for task in sources)
+            # Nodes of a StateGraph may share a task; one that drops what it says looks the same.
+            tasks = sources - {""} if functional else frozenset[str]()
+            yield from ({name} if "" in sources else set()) | tasks
 
 
 def _handed_on(subgraph: Pregel[Any, Any, Any, Any]) -> Iterator[str]:

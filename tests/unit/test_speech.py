@@ -26,7 +26,7 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.types import Command, RetryPolicy, StreamWriter, interrupt
 
-from gateway.runs.speech import node_path, speaking_nodes
+from gateway.runs.speech import speaking_nodes
 
 model: Any = GenericFakeChatModel(messages=iter([]))
 other: Any = GenericFakeChatModel(messages=iter([]))
@@ -681,24 +681,11 @@ def test_functional_entrypoints_and_tasks() -> None:
     assert [sorted(speaking_nodes(graph)) for graph in spoken] == [
         ["directly"],
         ["saved"],
-        ["by_task:write"],
-        ["by_future:write_in_a_thread"],
+        ["write"],
+        ["write_in_a_thread"],
         [],
         [],
     ]
-
-
-@pytest.mark.parametrize(
-    ("namespace", "path"),
-    [
-        ("answer:9c1f", "answer"),
-        ("desk:1f|answer:9c", "desk:answer"),
-        ("desk:1f|1|answer:9c", "desk:answer"),
-        ("", ""),
-    ],
-)
-def test_node_path(namespace: str, path: str) -> None:
-    assert node_path(namespace) == path
 
 
 async def test_paths_are_those_of_the_streamed_messages() -> None:
@@ -724,5 +711,6 @@ async def test_paths_are_those_of_the_streamed_messages() -> None:
     graphs: list[tuple[Any, Any]] = [(outer.compile(), {"messages": ["hi"]}), (flow, "hi")]
     for graph, given in graphs:
         parts = graph.astream(given, stream_mode="messages", subgraphs=True)
-        heard = {node_path(meta["langgraph_checkpoint_ns"]) async for _, (_, meta) in parts}
-        assert speaking_nodes(graph) == heard
+        heard = {(*steps, meta["langgraph_node"]) async for steps, (_, meta) in parts}
+        paths = {":".join(step.partition(":")[0] for step in steps) for steps in heard}
+        assert speaking_nodes(graph) == paths

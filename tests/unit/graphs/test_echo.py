@@ -40,8 +40,11 @@ QUESTION = "What is the weather in Paris?"
         (QUESTION, "required", WEATHER),
         (QUESTION, {"type": "function", "name": "stockPrice"}, STOCKS),
         (QUESTION, {"type": "function", "name": "unknown"}, None),
+        (QUESTION, {"type": "allowed_tools", "mode": "auto", "tools": [{"name": "other"}]}, None),
+        ("Joke", {"type": "allowed_tools", "mode": "required", "tools": [{"name": "get_weather"}]},
+         WEATHER),
     ],
-)
+)  # fmt: skip
 def test_which_tool_is_called(text: str, choice: Any, called: Tool | None) -> None:
     assert choose_tool(text, (STOCKS, WEATHER), choice) is called
 
@@ -87,6 +90,13 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
 async def test_says_the_last_user_text() -> None:
     reply = await EchoChat().ainvoke([HumanMessage("one"), AIMessage("two"), HumanMessage("three")])
     assert reply.content == "three"
+
+
+async def test_answers_in_the_schema_that_is_asked_for() -> None:
+    form = {"type": "json_schema", "name": "place", "schema": WEATHER.parameters}
+    reply = await EchoChat().bind(text_format=form).ainvoke([HumanMessage(QUESTION)])
+
+    assert reply.content == '{"location": "Paris"}'
 
 
 async def test_calls_the_tool_and_then_quotes_its_output() -> None:
