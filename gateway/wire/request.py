@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+from gateway.errors import InvalidRequest
 from gateway.wire import checks
 from gateway.wire.encoding import Json, canonical, loads
 from gateway.wire.history import FunctionCallOutput, Item, parse_input
@@ -101,7 +102,7 @@ def parse_create(body: bytes | str | dict[str, Json]) -> CreateResponse:
     """Parse a request body. Raises `InvalidRequest` naming the one parameter that is wrong."""
     raw = body if isinstance(body, dict) else loads(body)
     if not isinstance(raw, dict):
-        checks.refuse("", "The body must be a JSON object.", "invalid_type")
+        raise InvalidRequest("The body must be a JSON object.", code="invalid_type")
     values: dict[str, Any] = {}
     extra: dict[str, Json] = {}
     for key, value in raw.items():
@@ -211,7 +212,7 @@ def _metadata(value: Json, path: str) -> dict[str, str]:
         if len(key) > 64:
             message = f"Invalid '{path}': the key {checks.shown(key)} has more than 64 characters."
             checks.refuse(path, message, "string_above_max_length")
-        checks.text_of(0, 512)(one, f"{path}.{key}")
+        checks.text_of(0, 512)(one, f"{path}.{key if key.isprintable() else checks.shown(key)}")
     return pairs
 
 
