@@ -36,12 +36,12 @@ clean:
 # Two stamps: a server is up before the tests' tools (Node among them) would have been fetched.
 .venv/.serve: pyproject.toml constraints.txt .venv/.made
 	@echo "Installing Fermata into .venv …"
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[client]'
+	@$(PIP) install -qq --constraint constraints.txt --editable '.[client]'
 	@touch $@
 
 .venv/.dev: pyproject.toml constraints.txt .venv/.made
 	@echo "Installing Fermata and its test tools into .venv …"
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	@$(PIP) install -qq --constraint constraints.txt --editable '.[dev]'
 	@touch .venv/.serve $@
 
 # Debian ships Python without ensurepip; any pip on the machine can fill a .venv made without one.
