@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
-from openai import APIConnectionError, AsyncOpenAI, BadRequestError, OpenAI
+from openai import APIConnectionError, APIStatusError, AsyncOpenAI, BadRequestError, OpenAI
 from openai.types.responses import Response, ResponseFunctionToolCall, ResponseStreamEvent
 
 from graphs.refund_ledger import effects
@@ -296,3 +296,37 @@ def connections_until(database_url: str, runs: list[asyncio.Future[Any]]) -> lis
             counted.append(int(row[0]))
             connection.execute("SELECT pg_sleep(0.05)")
     return counted
+
+
+async def test_a_worker_stopped_past_its_lease_writes_nothing_when_it_wakes(
+    start_server: Callable[..., Server],
+) -> None:
+    frozen, other = start_server(LEASE_TTL="1s"), start_server(LEASE_TTL="1s")
+    with frozen.client() as client:
+        paused = await asyncio.to_thread(ask, client, "sleepy", "ask")
+    async with frozen.async_client() as here, other.async_client() as there:
+        lost = asyncio.ensure_future(answer_soon(here, paused, "1.5"))
+        await asyncio.sleep(0.5)
+        frozen.stop()
+        done = await answer_soon(there, paused, "1.5")
+        before = await asyncio.to_thread(everything, frozen.database_url)
+        frozen.cont()
+        with contextlib.suppress(APIConnectionError, APIStatusError):
+            assert (await lost).output == done.output
+        await asyncio.sleep(1.5)
+        after = await asyncio.to_thread(everything, frozen.database_url)
+
+    assert done.output_text == "slept 1.5"
+    assert after == before
+    assert checkpoint_rows(frozen.database_url) == 0
+
+
+def everything(database_url: str) -> list[tuple[Any, ...]]:
+    """Runs, responses and questions, as they are stored."""
+    rows: list[tuple[Any, ...]] = []
+    with psycopg.connect(database_url) as connection:
+        for table in ("runs", "responses", "interrupts"):
+            rows += connection.execute(
+                f"SELECT t::text FROM fermata.{table} t ORDER BY 1"
+            ).fetchall()
+    return rows
