@@ -320,7 +320,7 @@ def _launch(
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True, cwd="/",
     )  # fmt: skip
-    assert server.stdin is not None  # noqa: S101 (for the type checker: it is a pipe)
+    assert server.stdin is not None
     with suppress(BrokenPipeError), server.stdin as gate:
         gate.write(b"go\n")
     return server, watcher
