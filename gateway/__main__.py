@@ -6,15 +6,18 @@ import argparse
 import asyncio
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import uvicorn
+from uvicorn.supervisors import Multiprocess
 
-from gateway.app import create_app
+from gateway.app import create_app, start_log
 from gateway.errors import FermataError, StartupError
 from gateway.runs.catalog import load_graphs
 from gateway.runs.recovery import log_swept
@@ -31,12 +34,11 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         settings = _settings(arguments)
-        logging.basicConfig(
-            level=settings.log_level.upper(),
-            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        )
-        with _database(settings) as settings_with_database:
-            arguments.run(settings_with_database, embedded_one=settings.database_url is None)
+        start_log(settings.log_level)
+        # uvicorn raises the signal again once it has shut down; the embedded database is to be ended too.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        with _database(settings) as with_database:
+            arguments.run(with_database)
     except FermataError as error:
         print(f"fermata: {error.message}", file=sys.stderr)
         return 1
@@ -81,26 +83,55 @@ def _database(settings: Settings) -> Iterator[Settings]:
         yield settings
         return
     with embedded.running(settings.data_dir) as dsn:
-        yield replace(settings, database_url=dsn, database_direct_url=dsn)
+        yield replace(
+            settings, database_url=dsn, database_direct_url=dsn, prepared_statements=True
+        )
 
 
-def _serve(settings: Settings, *, embedded_one: bool) -> None:
-    app = create_app(settings, load_graphs(settings.graphs), pooled=not embedded_one)
-    config = uvicorn.Config(
+def _serve(settings: Settings) -> None:
+    if settings.workers > 1:
+        _serve_with_workers(settings)
+        return
+    app = create_app(settings, load_graphs(settings.graphs))
+    server = _Server(_config(settings, app))
+    server.run()
+    if not server.started:
+        raise StartupError("The gateway could not start; the log above says why.")
+
+
+def _config(settings: Settings, app: Any) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
+        factory=isinstance(app, str),
         host=settings.host,
         port=settings.port,
+        workers=settings.workers,
         loop="uvloop",
         http="httptools",
         log_config=None,
         access_log=False,
         lifespan="on",
         timeout_graceful_shutdown=int(settings.shutdown_grace.total_seconds()) + 1,
+        # A node that blocks its process is slow, not dead; the lease decides when it counts as dead.
+        timeout_worker_healthcheck=int(settings.lease_ttl.total_seconds()) + 1,
     )
-    server = _Server(config)
-    server.run()
-    if not server.started:
-        raise StartupError("The gateway could not start; the log above says why.")
+
+
+def _serve_with_workers(settings: Settings) -> None:
+    """One parent that owns the port and the embedded database, and workers that serve."""
+    os.environ.update(
+        FERMATA_DATABASE_URL=settings.database_url or "",
+        FERMATA_DATABASE_DIRECT_URL=settings.database_direct_url or "",
+        FERMATA_GRAPHS=settings.graphs,
+        FERMATA_PREPARED_STATEMENTS="on" if settings.prepared_statements else "off",
+        FERMATA_WORKERS=str(settings.workers),
+    )
+    graphs = load_graphs(settings.graphs)
+    config = _config(settings, "gateway.app:worker_app")
+    listening = config.bind_socket()
+    host, port = listening.getsockname()[:2]
+    print(_welcome(f"http://{host}:{port}", list(graphs)), flush=True)
+    Multiprocess(config, sockets=[listening]).run()
 
 
 class _Server(uvicorn.Server):
@@ -129,12 +160,12 @@ def _welcome(url: str, models: list[str]) -> str:
     )
 
 
-def _migrate(settings: Settings, *, embedded_one: bool) -> None:
+def _migrate(settings: Settings) -> None:
     version = asyncio.run(migrate(settings.database_direct_url or ""))
     print(f"The schema is at version {version}.")
 
 
-def _sweep(settings: Settings, *, embedded_one: bool) -> None:
+def _sweep(settings: Settings) -> None:
     asyncio.run(_sweep_once(settings))
 
 

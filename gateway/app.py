@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,7 +18,7 @@ from gateway.http import health, models, responses
 from gateway.http.envelope import on_anything_else, on_fermata_error, on_http_exception
 from gateway.http.middleware import RequestFacts
 from gateway.http.state import Gateway
-from gateway.runs.catalog import serve_graphs
+from gateway.runs.catalog import load_graphs, serve_graphs
 from gateway.runs.coordinator import Coordinator
 from gateway.runs.endings import Keep
 from gateway.runs.graph import Graph
@@ -28,18 +30,15 @@ from gateway.store.db import DatabaseAway, migrate, open_database
 logger = logging.getLogger("fermata")
 
 MIGRATION_RETRY = 1.0  # seconds
+PARENT_LOOK = 0.5  # seconds
 
 
-def create_app(settings: Settings, graphs: Mapping[str, Graph], *, pooled: bool = True) -> FastAPI:
-    """The ASGI application that serves `graphs`; `settings.database_url` must be set.
-
-    `pooled=False` says that no transaction-mode pooler stands before the database, which allows prepared
-    statements.
-    """
+def create_app(settings: Settings, graphs: Mapping[str, Graph]) -> FastAPI:
+    """The ASGI application that serves `graphs`; `settings.database_url` must be set."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with _running(settings, graphs, pooled) as gateway:
+        async with _running(settings, graphs) as gateway:
             app.state.gateway = gateway
             yield
 
@@ -53,15 +52,31 @@ def create_app(settings: Settings, graphs: Mapping[str, Graph], *, pooled: bool 
     return app
 
 
+def worker_app() -> FastAPI:
+    """The application of one worker process, which its parent has told everything by environment."""
+    settings = Settings.from_env(os.environ)
+    start_log(settings.log_level)
+    return create_app(settings, load_graphs(settings.graphs))
+
+
+def start_log(level: str) -> None:
+    """Log lines to stderr, from `level` on."""
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+
+
 @asynccontextmanager
-async def _running(
-    settings: Settings, graphs: Mapping[str, Graph], pooled: bool
-) -> AsyncIterator[Gateway]:
+async def _running(settings: Settings, graphs: Mapping[str, Graph]) -> AsyncIterator[Gateway]:
     if settings.database_url is None:
         raise StartupError("create_app needs settings.database_url; `fermata serve` can embed one.")
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
-            open_database(settings.database_url, size=settings.pool_size, prepared=not pooled)
+            open_database(
+                settings.database_url,
+                size=settings.pool_size,
+                prepared=settings.prepared_statements,
+            )
         )
         keep = Keep(wait=settings.interrupt_ttl, response=settings.response_retention)
         leases = Leases(database, settings.lease_ttl)
@@ -87,6 +102,8 @@ async def _background(gateway: Gateway) -> AsyncIterator[None]:
             group.create_task(coordinator.watch())
             group.create_task(recover_for_ever(coordinator))
             group.create_task(sweep_for_ever(coordinator, settings.sweep_interval))
+            if settings.workers > 1:
+                group.create_task(_end_with_parent(os.getppid()))
 
     task = asyncio.create_task(work())
     try:
@@ -94,6 +111,13 @@ async def _background(gateway: Gateway) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def _end_with_parent(parent: int) -> None:
+    """A worker whose parent was killed has no database any more and keeps the port: it ends too."""
+    while os.getppid() == parent:
+        await asyncio.sleep(PARENT_LOOK)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def _migrate_once(gateway: Gateway) -> None:

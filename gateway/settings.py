@@ -118,6 +118,12 @@ def _log_level(text: str) -> str:
     return text.lower()
 
 
+def _switch(text: str) -> bool:
+    if text.lower() not in ("on", "off"):
+        raise ValueError("on or off")
+    return text.lower() == "on"
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One row of the table: `FERMATA_<name>`, its default as one would write it, what it means."""
@@ -172,6 +178,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "langgraph.json.",
         _graphs,
     ),
+    Setting(
+        "PREPARED_STATEMENTS",
+        "off",
+        "on, off: prepare statements on the server. Only without a transaction-mode pooler in "
+        "front; the embedded PostgreSQL always does.",
+        _switch,
+    ),
+    Setting("WORKERS", "1", "Processes that serve the port.", _whole(1, 64)),
     Setting("POOL_SIZE", "10", "Most connections to PostgreSQL per process.", _whole(1, 1000)),
     Setting(
         "INTERRUPT_TTL",
@@ -226,6 +240,8 @@ class Settings:
     database_direct_url: str | None
     data_dir: Path
     graphs: str
+    prepared_statements: bool
+    workers: int
     pool_size: int
     interrupt_ttl: timedelta
     response_retention: timedelta

@@ -13,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol
+
+from psycopg import AsyncPipeline
 
 from gateway.errors import (
     FermataError,
@@ -44,13 +46,21 @@ from gateway.runs.events import (
 )
 from gateway.runs.execution import Execution, Frameline, frames_of
 from gateway.runs.graph import Outset, ServedGraph
-from gateway.runs.lease import Lease, Leases
+from gateway.runs.lease import Lease, Leases, acquired
 from gateway.runs.lookup import find_previous, read_history
 from gateway.runs.principal import Principal
 from gateway.runs.run import KnownRun, Previous, Repeat, Resume, Start, answer_call_ids, plan
+from gateway.store.batch import Batch
 from gateway.store.checkpoints import load_checkpoints
-from gateway.store.db import Connection, Database, execute, fetch, fetch_one
-from gateway.store.responses import NewResponse, open_first, open_resume
+from gateway.store.db import Connection, Cursor, Database, fetch, fetch_one, send
+from gateway.store.responses import (
+    Ending,
+    NewResponse,
+    finish_first,
+    forget_first,
+    open_first,
+    open_resume,
+)
 from gateway.wire import encoding
 from gateway.wire.history import Item, as_resource
 from gateway.wire.ids import new_id
@@ -67,7 +77,9 @@ WATCH_INTERVAL = 0.1  # seconds between two looks at responses that other proces
 class Reply(Protocol):
     """What a request gets: the whole resource, or the frames of the stream."""
 
-    response_id: str
+    @property
+    def response_id(self) -> str:
+        """The id of the response that is told."""
 
     async def result(self) -> bytes:
         """The Response resource as JSON, once the response has ended."""
@@ -141,6 +153,8 @@ class Coordinator:
         self._running: dict[str, Execution] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._watched: dict[str, asyncio.Future[None]] = {}
+        self._openings = Batch[NewResponse, None](self._write_openings)
+        self._completions = Batch[Ending, bool](self._write_completions)
         self.closing = False
 
     # --- open ---
@@ -154,50 +168,43 @@ class Coordinator:
             raise Unavailable("This process is shutting down.")
         call_ids = answer_call_ids(request)
         if request.previous_response_id is None and not call_ids:
-            return await self._start_first(request, principal, served)
-        async with self.database.transaction() as conn:
+            return await self._begin(request, principal, served, ())
+        async with self.database.pipeline() as (conn, pipe):
             previous = await find_previous(conn, principal.tenant, request, call_ids)
             step = plan(request, previous, principal.subject)
             if isinstance(step, Repeat):
                 return RepeatedReply(self, principal.tenant, step.response_id)
             if isinstance(step, Resume) and previous is not None and previous.run is not None:
                 execution = await self._accept(
-                    conn, request, principal, served, previous, previous.run, step
+                    (conn, pipe), request, principal, served, previous, previous.run, step
                 )
+                history = None
             else:
                 history = await read_history(conn, principal.tenant, _previous_id(step))
-                execution = await self._begin(conn, request, principal, served, history)
-        self._launch(execution)
-        return LiveReply(execution)
-
-    async def _start_first(
-        self, request: CreateResponse, principal: Principal, served: ServedGraph
-    ) -> Reply:
-        async with self.database.connection() as conn:
-            execution = await self._begin(conn, request, principal, served, ())
+        if history is not None:
+            return await self._begin(request, principal, served, history)
         self._launch(execution)
         return LiveReply(execution)
 
     async def _begin(
         self,
-        conn: Connection,
         request: CreateResponse,
         principal: Principal,
         served: ServedGraph,
         history: tuple[Item, ...],
-    ) -> Execution:
+    ) -> Reply:
         settings = settings_of(request)
         messages = conversation(history, request.input, settings.instructions)
         execution = self._execution(
             request, principal, served, new_id("run"), settings, Outset(messages=messages)
         )
-        row = _row(request, execution)
-        await open_first(conn, row, self.leases.owner)
-        return execution
+        await self._openings.add(_row(request, execution))
+        self._launch(execution)
+        return LiveReply(execution)
 
     async def _accept(
         self,
-        conn: Connection,
+        transaction: tuple[Connection, AsyncPipeline],
         request: CreateResponse,
         principal: Principal,
         served: ServedGraph,
@@ -206,10 +213,12 @@ class Coordinator:
         step: Resume,
     ) -> Execution:
         """Take the answers for good, in the caller's transaction: stored before the graph is resumed."""
-        lease = await self.leases.acquire(conn, run.id)
+        conn, pipe = transaction
+        claim = await self.leases.acquire(conn, run.id)
+        memory = await load_checkpoints(conn, run.id)
+        lease = await acquired(claim, run.id)
         if lease is None:
             raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
-        memory = await load_checkpoints(conn, run.id)
         by_call = {question.call_id: question.interrupt_id for question in previous.questions}
         values = {by_call[call]: encoding.loads(text) for call, text in step.answers.items()}
         outset = Outset(memory=memory, answers=values, again=step.again)
@@ -217,7 +226,10 @@ class Coordinator:
             request, principal, served, run.id, settings_from(run.settings), outset, lease
         )
         execution.current = _requested_by(execution.current, run.requester)
-        await self._record(conn, request, principal, previous, step, execution)
+        written = await self._record(conn, request, principal, previous, step, execution)
+        await pipe.sync()
+        if [cursor.rowcount for cursor in written] != [len(step.answers), 1]:
+            raise ResponseInProgress(f"Response '{previous.response_id}' is being answered.")
         return execution
 
     async def _record(
@@ -228,10 +240,10 @@ class Coordinator:
         previous: Previous,
         step: Resume,
         execution: Execution,
-    ) -> None:
+    ) -> list[Cursor]:
         run_id, response_id = execution.current.run_id, execution.response_id
         if step.again:
-            await execute(
+            consumed = await send(
                 conn,
                 "reopen_answers",
                 run_id=run_id,
@@ -239,7 +251,7 @@ class Coordinator:
                 answered_by=response_id,
             )
         else:
-            await execute(
+            consumed = await send(
                 conn,
                 "accept_answers",
                 run_id=run_id,
@@ -248,8 +260,9 @@ class Coordinator:
                 answered_by=response_id,
                 reviewer=principal.subject,
             )
-        await execute(conn, "resume_run", id=run_id, response_id=response_id)
+        moved = await send(conn, "resume_run", id=run_id, response_id=response_id)
         await open_resume(conn, _row(request, execution, previous.response_id))
+        return [consumed, moved]
 
     def _execution(
         self,
@@ -337,19 +350,62 @@ class Coordinator:
         await execution.line.put(end.frames)
 
     async def _commit(self, execution: Execution, end: Draft) -> None:
-        """Store the ending; while the database is away, try again: the work is done and must not be lost."""
+        """Store the ending; while the database is away, try again: the work is done and must not be lost.
+
+        A commit whose answer was lost may have happened: then the fence says that the lease is lost, and the
+        row that it is ours.
+        """
         deadline = time.monotonic() + FINISH_PATIENCE
         pause = 0.1
         while True:
             try:
-                async with self.database.transaction() as conn:
-                    await endings.store_ending(conn, execution, end, self.keep)
+                await self._store(execution, end)
                 return
+            except LeaseLost:
+                if pause > 0.1 and await self._is_stored(execution, end):
+                    return
+                raise
             except Unavailable:
                 if time.monotonic() > deadline:
                     raise
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 2.0)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 2.0)
+
+    async def _store(self, execution: Execution, end: Draft) -> None:
+        """One try. The lease is not renewed meanwhile: the fence consumes it, which must not look lost."""
+        if execution.lease is None and not end.asked:
+            await self._store_completion(execution, end)
+            return
+        with self.leases.paused(execution.lease):
+            await endings.store_ending(self.database, execution, end, self.keep)
+
+    async def _store_completion(self, execution: Execution, end: Draft) -> None:
+        if execution.stored:
+            row = endings.ending_of(execution, end, self.keep)
+            written = await self._completions.add(row)
+        else:
+            async with self.database.connection() as conn:
+                written = await forget_first(conn, execution.response_id, execution.lease_id)
+        if not written:
+            raise LeaseLost("This response was ended by another process.")
+
+    async def _is_stored(self, execution: Execution, end: Draft) -> bool:
+        async with self.database.connection() as conn:
+            row = await fetch_one(
+                conn, "response", tenant=execution.current.tenant, id=execution.response_id
+            )
+        return row is not None and row["body"] == end.body.decode()
+
+    async def _write_openings(self, rows: Sequence[NewResponse]) -> Sequence[None]:
+        async with self.database.connection() as conn:
+            await open_first(conn, rows, self.leases.owner)
+        return [None] * len(rows)
+
+    async def _write_completions(self, rows: Sequence[Ending]) -> Sequence[bool]:
+        async with self.database.connection() as conn:
+            cursor = await finish_first(conn, rows, self.leases.owner)
+            written = {row["id"] for row in await cursor.fetchall()}
+        return [row.id in written for row in rows]
 
     async def _stopped(self, execution: Execution) -> None:
         """The task was cancelled: the lease is lost, the client left, or the process ends."""
@@ -419,14 +475,14 @@ class Coordinator:
         The answers are read from the record. False if somebody else has it, or it has ended.
         """
         async with self.database.transaction() as conn:
-            row = await fetch_one(conn, "lock_run", tenant=tenant, id=run_id)
+            row = await fetch_one(conn, "lock_run_of", tenant=tenant, response_id=response_id)
             response = await fetch_one(conn, "response", tenant=tenant, id=response_id)
             if row is None or response is None or row["response_id"] != response_id:
                 return False
             served = self.graphs.get(row["model"])
             if served is None or row["status"] != "running" or response["status"] != "in_progress":
                 return False
-            lease = await self.leases.acquire(conn, run_id)
+            lease = await acquired(await self.leases.acquire(conn, run_id), run_id)
             if lease is None:
                 return False
             answers = await fetch(conn, "accepted_answers", run_id=run_id, response_id=response_id)
@@ -474,7 +530,7 @@ def _written(writer: Writer, piece: Piece) -> Frames:
     return _WRITERS[type(piece)](writer, piece)
 
 
-_WRITERS: Mapping[type, Any] = {
+_WRITERS: Mapping[type, Callable[[Writer, Any], Frames]] = {
     MessageDone: lambda writer, piece: writer.close(piece.message_id),
     RefusalDelta: lambda writer, piece: writer.refusal(piece.message_id, piece.text),
     ReasoningDelta: lambda writer, piece: writer.reasoning(piece.message_id, piece.text),

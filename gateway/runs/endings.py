@@ -15,11 +15,11 @@ from gateway.errors import FermataError, LeaseLost, RunFailed
 from gateway.human.run import settings_text
 from gateway.runs.events import Completed, Failed, Outcome, Paused
 from gateway.runs.execution import Execution
-from gateway.runs.lease import fence
+from gateway.runs.lease import Lease
 from gateway.runs.run import RunStatus
 from gateway.store.checkpoints import save_checkpoints
-from gateway.store.db import Connection, execute
-from gateway.store.responses import Asked, Ending, ask, finish_first, finish_resume, forget_first
+from gateway.store.db import Connection, Cursor, Database, send
+from gateway.store.responses import Asked, Ending, ask, finish_first, finish_resume
 from gateway.wire.answers import Question
 from gateway.wire.ids import new_id
 from gateway.wire.writer import Frames, Writer
@@ -68,19 +68,30 @@ def draft_cancelled(execution: Execution) -> Draft:
     return Draft(RunStatus.CANCELLED, "cancelled", writer, frames, writer.resource())
 
 
-async def store_ending(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> None:
-    """Commit-ready: everything of the ending, in the caller's transaction.
+async def store_ending(database: Database, execution: Execution, end: Draft, keep: Keep) -> None:
+    """Everything of the ending in one transaction, fenced.
 
-    Raises `LeaseLost` if this process may no longer say how the run ends.
+    Raises `LeaseLost` if this process may no longer say how the run ends; nothing is written then.
     """
-    if execution.lease is None:
-        await _store_first(conn, execution, end, keep)
-    else:
-        await fence(conn, execution.lease)
-        await _store_resumed(conn, execution, end, keep)
+    async with database.pipeline() as (conn, pipe):
+        if execution.lease is None:
+            written = await _end_first(conn, execution, end, keep)
+        else:
+            written = await _end_resumed(conn, execution, execution.lease, end, keep)
+        if end.asked:
+            current = execution.current
+            await ask(conn, current.tenant, current.run_id, current.response_id, end.asked)
+        await pipe.sync()
+        if any(cursor.rowcount != 1 for cursor in written):
+            raise LeaseLost("Another process took this run over.")
+
+
+def ending_of(execution: Execution, end: Draft, keep: Keep) -> Ending:
+    """The row of the ended response."""
+    period = keep.response if execution.stored else REPLAY
     if end.asked:
-        current = execution.current
-        await ask(conn, current.tenant, current.run_id, current.response_id, end.asked)
+        period = max(period, keep.wait)
+    return Ending(execution.response_id, end.response_status, end.body.decode(), period)
 
 
 def _draft_pause(execution: Execution, outcome: Paused, writer: Writer) -> Draft:
@@ -112,44 +123,41 @@ def _draft_failure(execution: Execution, outcome: Failed, writer: Writer) -> Dra
     return Draft(status, "failed", writer, frames, writer.resource())
 
 
-async def _store_first(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> None:
+async def _end_first(
+    conn: Connection, execution: Execution, end: Draft, keep: Keep
+) -> list[Cursor]:
+    """The first pause: the run becomes a row. Fenced by the response's own row."""
     current = execution.current
-    if not execution.stored and not end.asked:
-        written = await forget_first(conn, current.response_id, execution.lease_id)
-    else:
-        written = await finish_first(conn, _ending(execution, end, keep), execution.lease_id)
-    if not written:
-        raise LeaseLost("This response was ended by another process.")
-    if end.status is RunStatus.WAITING:
-        await execute(
-            conn,
-            "pause_first_run",
-            id=current.run_id,
-            tenant=current.tenant,
-            requester=current.requester,
-            model=execution.served.name,
-            response_id=current.response_id,
-            settings=settings_text(current.settings),
-            ttl=keep.wait,
-        )
-        await save_checkpoints(conn, current.run_id, execution.outset.memory, replace=False)
+    row = ending_of(execution, end, keep)
+    finished = await finish_first(conn, [row], execution.lease_id)
+    await send(
+        conn,
+        "pause_first_run",
+        id=current.run_id,
+        tenant=current.tenant,
+        requester=current.requester,
+        model=execution.served.name,
+        response_id=current.response_id,
+        settings=settings_text(current.settings),
+        ttl=keep.wait,
+    )
+    await save_checkpoints(conn, current.run_id, execution.outset.memory)
+    return [finished]
 
 
-async def _store_resumed(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> None:
+async def _end_resumed(
+    conn: Connection, execution: Execution, lease: Lease, end: Draft, keep: Keep
+) -> list[Cursor]:
+    """The end of what an answer moved. Fenced by the lease, which is consumed."""
     run_id = execution.current.run_id
     stays = end.status in (RunStatus.WAITING, RunStatus.STALLED)
-    await finish_resume(conn, _ending(execution, end, keep))
     period = keep.wait if stays else keep.response
-    if not await execute(conn, "settle_run", id=run_id, status=end.status.value, keep=period):
-        raise LeaseLost("This run was ended by another process.")
+    written = [
+        await send(conn, "fence", id=lease.id, token=lease.token),
+        await finish_resume(conn, ending_of(execution, end, keep)),
+        await send(conn, "settle_run", id=run_id, status=end.status.value, keep=period),
+    ]
+    await send(conn, "delete_checkpoints", run_ids=[run_id])
     if stays:
-        await save_checkpoints(conn, run_id, execution.outset.memory, replace=True)
-    else:
-        await execute(conn, "delete_checkpoints", run_ids=[run_id])
-
-
-def _ending(execution: Execution, end: Draft, keep: Keep) -> Ending:
-    period = keep.response if execution.stored else REPLAY
-    if end.asked:
-        period = max(period, keep.wait)
-    return Ending(execution.response_id, end.response_status, end.body.decode(), period)
+        await save_checkpoints(conn, run_id, execution.outset.memory)
+    return written

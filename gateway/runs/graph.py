@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeAlias
 
 from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt
@@ -26,6 +25,7 @@ from gateway.human.run import CurrentRun, enter_run
 from gateway.runs.events import Completed, Failed, Paused, PendingInterrupt, RunEvent
 from gateway.runs.speech import speaking_nodes
 from gateway.runs.transcript import Transcript
+from gateway.store.checkpoints import RunMemory, new_memory
 from gateway.wire import encoding
 
 logger = logging.getLogger("fermata.graph")
@@ -80,7 +80,7 @@ class Graph:
 class Outset:
     """How a run is set going: with messages, or with answers on the checkpoints of its pause."""
 
-    memory: InMemorySaver = field(default_factory=InMemorySaver)
+    memory: RunMemory = field(default_factory=new_memory)
     messages: list[BaseMessage] = field(default_factory=list)
     answers: Mapping[str, Any] | None = None
     again: bool = False
@@ -95,6 +95,7 @@ class ServedGraph:
         self.declared = declared
         self._graph = compiled
         self._has_messages = "messages" in compiled.channels
+        self._input_schema = {} if declared.input else compiled.get_input_jsonschema()
         self._speaking = _declared_speakers(declared, compiled)
 
     @property
@@ -125,7 +126,7 @@ class ServedGraph:
         """The graph's input for a conversation. Raises `InvalidRequest` if none can be made of it."""
         if self.declared.input is not None:
             return self.declared.input(messages)
-        return _default_input(self._graph, messages)
+        return _default_input(self._input_schema, messages)
 
 
 class _Drive:
@@ -155,7 +156,7 @@ class _Drive:
                     yield piece
             for piece in self._result_pieces():
                 yield piece
-            outcome = self._outcome()
+            outcome: Paused | Completed | Failed = self._outcome()
         except Exception as error:
             logger.exception("run %s of %s failed", self.current.run_id, self.served.name)
             outcome = Failed(*_told(error), usage=self.transcript.usage)
@@ -268,8 +269,7 @@ def _declared_speakers(declared: Graph, compiled: Pregel[Any, Any, Any, Any]) ->
     return set() if isinstance(declared.live, bool) else set(declared.live)
 
 
-def _default_input(graph: Pregel[Any, Any, Any, Any], messages: list[BaseMessage]) -> Any:
-    schema = graph.get_input_jsonschema()
+def _default_input(schema: Mapping[str, Any], messages: list[BaseMessage]) -> Any:
     if schema.get("type") == "string":
         return _last_text(messages)
     if schema.get("type") == "array":

@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gateway.errors import LeaseLost, Unavailable
-from gateway.store.db import Connection, Database, execute, fetch, fetch_one
+from gateway.errors import Unavailable
+from gateway.store.db import Connection, Cursor, Database, execute, fetch, send
 from gateway.wire.ids import new_id
 
 logger = logging.getLogger("fermata.lease")
@@ -35,6 +36,12 @@ class Lease:
     token: int
 
 
+async def acquired(cursor: Cursor, run_id: str) -> Lease | None:
+    """The lease that `Leases.acquire` got; None if a living process has it."""
+    row = await cursor.fetchone()
+    return None if row is None else Lease(run_id, row["token"])
+
+
 class Leases:
     """The leases of this process; `owner` is its id in the table.
 
@@ -48,10 +55,9 @@ class Leases:
         self._held: dict[str, tuple[Lease, Callable[[], object]]] = {}
         self._last_beat = time.monotonic()
 
-    async def acquire(self, conn: Connection, run_id: str) -> Lease | None:
-        """Take the run's lease in the caller's transaction; None if a living process has it."""
-        row = await fetch_one(conn, "acquire_lease", id=run_id, owner=self.owner, ttl=self.ttl)
-        return None if row is None else Lease(run_id, row["token"])
+    async def acquire(self, conn: Connection, run_id: str) -> Cursor:
+        """Ask for the run's lease in the caller's transaction; `acquired` reads the cursor."""
+        return await send(conn, "acquire_lease", id=run_id, owner=self.owner, ttl=self.ttl)
 
     def hold(self, lease: Lease, on_loss: Callable[[], object]) -> None:
         """From now on the lease is renewed; `on_loss` is called once if it is lost."""
@@ -61,6 +67,17 @@ class Leases:
         """Stop renewing it."""
         if lease.id in self._held and self._held[lease.id][0] == lease:
             del self._held[lease.id]
+
+    @contextmanager
+    def paused(self, lease: Lease | None) -> Iterator[None]:
+        """While the block runs the lease is not renewed: its end consumes it, which is no loss."""
+        held = self._held.pop(lease.id, None) if lease is not None else None
+        try:
+            yield
+        except Unavailable:
+            if held is not None:
+                self._held[held[0].id] = held
+            raise
 
     async def beat_for_ever(self) -> None:
         """The heartbeat of the process, until cancelled."""
@@ -111,11 +128,3 @@ class Leases:
         logger.warning("lease of run %s was lost", lease.id)
         current[1]()
 
-
-async def fence(conn: Connection, lease: Lease) -> None:
-    """The first statement of every transaction of a holder: consumes the lease, or stops the transaction.
-
-    Raises `LeaseLost` if the token is no longer the newest.
-    """
-    if not await execute(conn, "fence", id=lease.id, token=lease.token):
-        raise LeaseLost("Another process took this run over.")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gateway.errors import InvalidRequest, PreviousResponseNotFound
 from gateway.runs.run import AskedQuestion, KnownRun, Previous, RunStatus
-from gateway.store.db import Connection, Row, fetch, fetch_one
+from gateway.store.db import Connection, Row, fetch, send
 from gateway.wire import encoding
 from gateway.wire.answers import Question
 from gateway.wire.history import Item, parse_item
@@ -21,23 +21,40 @@ async def find_previous(
     None if the request names nothing that is known: then its input is the client's own history.
     Raises `PreviousResponseNotFound`; `InvalidRequest` for answers to questions of several responses.
     """
-    asked = await fetch(conn, "asked_by", tenant=tenant, call_ids=list(call_ids)) if call_ids else []
-    response_id = request.previous_response_id or _asking_response(asked, call_ids)
+    named = request.previous_response_id
+    if named is not None and not _plausible(named):
+        raise PreviousResponseNotFound(named)
+    asked = await _asked_by(conn, tenant, call_ids) if named is None else []
+    response_id = named or _asking_response(asked, call_ids)
     if response_id is None:
         return None
-    row = await fetch_one(conn, "response", tenant=tenant, id=response_id)
-    answers_it = any(call["response_id"] == response_id for call in asked)
-    if row is None or not (row["stored"] or answers_it):
+    found = await send(conn, "response", tenant=tenant, id=response_id)
+    locked = await send(conn, "lock_run_of", tenant=tenant, response_id=response_id)
+    batch = await send(conn, "questions", response_id=response_id)
+    row = await found.fetchone()
+    if row is None:
         raise PreviousResponseNotFound(response_id)
-    run = await _lock_run(conn, tenant, row["run_id"])
-    questions = await fetch(conn, "questions", response_id=response_id) if run is not None else []
+    run = await locked.fetchone()
+    questions = [_question(question) for question in await batch.fetchall()]
+    if not row["stored"] and not {question.call_id for question in questions} & set(call_ids):
+        raise PreviousResponseNotFound(response_id)
     return Previous(
         response_id=row["id"],
         model=row["model"],
         status=row["status"],
-        run=run,
-        questions=tuple(_question(question) for question in questions),
+        run=None if run is None else _run(run),
+        questions=tuple(questions),
     )
+
+
+async def _asked_by(conn: Connection, tenant: str, call_ids: Sequence[str]) -> list[Row]:
+    plausible = [call_id for call_id in call_ids if _plausible(call_id)]
+    return await fetch(conn, "asked_by", tenant=tenant, call_ids=plausible) if plausible else []
+
+
+def _plausible(id: str) -> bool:
+    """Whether PostgreSQL can be asked for it at all: NUL and lone surrogates are no text there."""
+    return id.isascii() and id.isprintable()
 
 
 async def read_history(
@@ -70,10 +87,7 @@ def _asking_response(asked: Sequence[Row], call_ids: Sequence[str]) -> str | Non
     return target
 
 
-async def _lock_run(conn: Connection, tenant: str, run_id: str) -> KnownRun | None:
-    row = await fetch_one(conn, "lock_run", tenant=tenant, id=run_id)
-    if row is None:
-        return None
+def _run(row: Row) -> KnownRun:
     return KnownRun(
         id=row["id"],
         requester=row["requester"],

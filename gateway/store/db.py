@@ -24,7 +24,7 @@ from importlib.resources import files
 from typing import Any, LiteralString, TypeAlias, cast
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor, AsyncPipeline
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -32,6 +32,7 @@ from gateway.errors import StartupError, Unavailable
 from gateway.store.checkpoints import set_up_checkpoints
 
 Connection: TypeAlias = AsyncConnection[DictRow]
+Cursor: TypeAlias = AsyncCursor[DictRow]
 Row: TypeAlias = DictRow
 
 MIGRATION_LOCK = 0x6665726D  # "ferm"
@@ -47,12 +48,17 @@ _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 def _statements() -> dict[str, LiteralString]:
     text = (_SQL / "queries.sql").read_text()
     return {
-        name: cast(LiteralString, _COMMENT.sub("", body).strip())
+        name: _COMMENT.sub("", body).strip()
         for name, body in _STATEMENT.findall(text)
     }
 
 
 SQL: Mapping[str, LiteralString] = _statements()
+
+
+async def send(conn: Connection, name: str, **params: Any) -> Cursor:
+    """Run the named statement. In a pipeline it is only sent; the cursor has its rows after a sync."""
+    return await conn.execute(SQL[name], params)
 
 
 async def fetch(conn: Connection, name: str, **params: Any) -> list[Row]:
@@ -98,6 +104,15 @@ class Database:
         async with self.connection() as conn, conn.transaction():
             yield conn
 
+    @asynccontextmanager
+    async def pipeline(self) -> AsyncIterator[tuple[Connection, AsyncPipeline]]:
+        """One transaction in pipeline mode: statements leave together, a sync brings their results.
+
+        Check what must hold after a `sync`, before the block ends: the end is the commit.
+        """
+        async with self.connection() as conn, conn.pipeline() as pipe, conn.transaction():
+            yield conn, pipe
+
     async def reachable(self, within: float = 2.0) -> bool:
         """Whether a statement gets through within so many seconds."""
         try:
@@ -139,7 +154,7 @@ def migrations() -> Iterator[tuple[int, str, LiteralString]]:
     for file in sorted((_SQL / "migrations").iterdir(), key=lambda entry: entry.name):
         if file.name.endswith(".sql"):
             number, _, name = file.name.removesuffix(".sql").partition("_")
-            yield int(number), name, cast(LiteralString, file.read_text())
+            yield int(number), name, file.read_text()
 
 
 async def migrate(dsn: str) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gateway.store.db import Connection, execute
+from gateway.store.db import Connection, Cursor, execute, send
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +47,50 @@ class Asked:
     question: str
 
 
-async def open_first(conn: Connection, response: NewResponse, lease_id: str) -> None:
-    """A first request starts; `lease_id` is the process's sign of life."""
-    await execute(conn, "open_first", **_columns(response), lease_id=lease_id)
+async def open_first(conn: Connection, responses: Sequence[NewResponse], lease_id: str) -> None:
+    """First requests start; `lease_id` is the process's sign of life."""
+    await send(
+        conn,
+        "open_first",
+        lease_id=lease_id,
+        ids=[one.id for one in responses],
+        tenants=[one.tenant for one in responses],
+        run_ids=[one.run_id for one in responses],
+        models=[one.model for one in responses],
+        previous_ids=[one.previous_id for one in responses],
+        stored=[one.stored for one in responses],
+        inputs=[one.input for one in responses],
+        bodies=[one.body for one in responses],
+    )
 
 
 async def open_resume(conn: Connection, response: NewResponse) -> None:
     """An answer was accepted; the run's lease keeps the response alive."""
-    await execute(conn, "open_resume", **_columns(response))
+    await send(
+        conn,
+        "open_resume",
+        id=response.id,
+        tenant=response.tenant,
+        run_id=response.run_id,
+        model=response.model,
+        previous_id=response.previous_id,
+        stored=response.stored,
+        input=response.input,
+        body=response.body,
+    )
 
 
-async def finish_first(conn: Connection, ending: Ending, lease_id: str) -> bool:
-    """End a first request; False if recovery ended it already."""
-    touched = await execute(
+async def finish_first(conn: Connection, end: Sequence[Ending], lease_id: str) -> Cursor:
+    """End first requests. The cursor's rows are the ids that were this process's to end."""
+    return await send(
         conn,
         "finish_first",
-        id=ending.id,
-        status=ending.status,
-        body=ending.body,
-        retention=ending.keep,
         lease_id=lease_id,
+        ids=[one.id for one in end],
+        statuses=[one.status for one in end],
+        bodies=[one.body for one in end],
+        keeps=[one.keep for one in end],
     )
-    return touched == 1
 
 
 async def forget_first(conn: Connection, response_id: str, lease_id: str) -> bool:
@@ -76,9 +98,9 @@ async def forget_first(conn: Connection, response_id: str, lease_id: str) -> boo
     return await execute(conn, "forget_first", id=response_id, lease_id=lease_id) == 1
 
 
-async def finish_resume(conn: Connection, ending: Ending) -> None:
+async def finish_resume(conn: Connection, ending: Ending) -> Cursor:
     """End a response of a leased run; the transaction is fenced."""
-    await execute(
+    return await send(
         conn,
         "finish_resume",
         id=ending.id,
@@ -92,7 +114,7 @@ async def ask(
     conn: Connection, tenant: str, run_id: str, response_id: str, batch: Sequence[Asked]
 ) -> None:
     """Store the questions of a pause, in the order in which they are told."""
-    await execute(
+    await send(
         conn,
         "ask",
         tenant=tenant,
@@ -104,15 +126,3 @@ async def ask(
         questions=[asked.question for asked in batch],
     )
 
-
-def _columns(response: NewResponse) -> dict[str, object]:
-    return {
-        "id": response.id,
-        "tenant": response.tenant,
-        "run_id": response.run_id,
-        "model": response.model,
-        "previous_id": response.previous_id,
-        "stored": response.stored,
-        "input": response.input,
-        "body": response.body,
-    }

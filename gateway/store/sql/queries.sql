@@ -1,4 +1,5 @@
 -- Every statement of the gateway. Parameters are %(named)s. Each is EXPLAINed in a test.
+-- Arrays of text go in binary (%(name)b): as text, psycopg escapes them with a regular expression.
 -- Every statement that reads or writes what belongs to somebody names the tenant.
 
 -- name: now
@@ -8,21 +9,25 @@ SELECT now() AS now;
 -- ---------------------------------------------------------------- first requests
 
 -- name: open_first
--- A first request conflicts with nobody: its id is new. It takes no lease of its own; `lease_id` names the
--- process, whose sign of life keeps all its first requests alive. Losing this row in a crash of PostgreSQL
--- loses a run that died with it, so the statement's own transaction commits asynchronously.
+-- First requests conflict with nobody: their ids are new. They take no lease of their own; `lease_id` names the
+-- process, whose sign of life keeps all its first requests alive. Losing these rows in a crash of PostgreSQL
+-- loses runs that died with it, so the statement's own transaction commits asynchronously.
 INSERT INTO fermata.responses (id, tenant, run_id, model, previous_id, status, stored, lease_id, input, body)
-SELECT %(id)s, %(tenant)s, %(run_id)s, %(model)s, %(previous_id)s, 'in_progress', %(stored)s, %(lease_id)s,
-       %(input)s, %(body)s
-  FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unhurried;
+SELECT id, tenant, run_id, model, previous_id, 'in_progress', stored, %(lease_id)s, input::json, body::json
+  FROM unnest(%(ids)b::text[], %(tenants)b::text[], %(run_ids)b::text[], %(models)b::text[],
+              %(previous_ids)b::text[], %(stored)s::boolean[], %(inputs)b::text[], %(bodies)b::text[])
+       AS batch (id, tenant, run_id, model, previous_id, stored, input, body),
+       (SELECT set_config('synchronous_commit', 'off', true)) AS unhurried;
 
 -- name: finish_first
--- Fenced by status and lease: recovery may have failed the response while this process was stopped.
-UPDATE fermata.responses
-   SET status = %(status)s, body = %(body)s, completed_at = now(), lease_id = NULL,
-       expires_at = now() + %(retention)s
- WHERE id = %(id)s AND status = 'in_progress' AND lease_id = %(lease_id)s
-RETURNING id;
+-- Fenced by status and lease: recovery may have failed a response while this process was stopped.
+UPDATE fermata.responses AS r
+   SET status = batch.status, body = batch.body::json, completed_at = now(), lease_id = NULL,
+       expires_at = now() + batch.keep
+  FROM unnest(%(ids)b::text[], %(statuses)b::text[], %(bodies)b::text[], %(keeps)s::interval[])
+       AS batch (id, status, body, keep)
+ WHERE r.id = batch.id AND r.status = 'in_progress' AND r.lease_id = %(lease_id)s
+RETURNING r.id;
 
 -- name: forget_first
 -- `store: false` and nothing to ask: nothing stays behind. Fenced like finish_first.
@@ -41,7 +46,7 @@ VALUES (%(id)s, %(tenant)s, %(requester)s, %(model)s, 'waiting', %(response_id)s
 -- One row a question, in the order in which the batch is told.
 INSERT INTO fermata.interrupts (call_id, tenant, run_id, response_id, position, interrupt_id, name, question, status)
 SELECT call_id, %(tenant)s, %(run_id)s, %(response_id)s, position, interrupt_id, name, question::json, 'pending'
-  FROM unnest(%(call_ids)s::text[], %(interrupt_ids)s::text[], %(names)s::text[], %(questions)s::text[])
+  FROM unnest(%(call_ids)b::text[], %(interrupt_ids)b::text[], %(names)b::text[], %(questions)b::text[])
        WITH ORDINALITY AS batch (call_id, interrupt_id, name, question, position);
 
 -- ---------------------------------------------------------------- answering
@@ -58,11 +63,13 @@ SELECT id, run_id, model, status, stored, body::text AS body, lease_id
   FROM fermata.responses
  WHERE tenant = %(tenant)s AND id = %(id)s AND (expires_at IS NULL OR expires_at > now());
 
--- name: lock_run
--- All who want to move a run queue here; the first commits its answers, the others then see them.
+-- name: lock_run_of
+-- All who want to move a run queue here; the first commits its answers, the others then see them. Asked for by
+-- a response of the run, so that one round trip fetches all that a plan needs.
 SELECT id, requester, model, status, response_id, settings::text AS settings, expires_at, expires_at <= now() AS expired
   FROM fermata.runs
- WHERE tenant = %(tenant)s AND id = %(id)s
+ WHERE tenant = %(tenant)s
+   AND id = (SELECT run_id FROM fermata.responses WHERE tenant = %(tenant)s AND id = %(response_id)s)
    FOR UPDATE;
 
 -- name: questions
@@ -79,7 +86,7 @@ SELECT call_id, interrupt_id, name, question::text AS question, status, answer::
 UPDATE fermata.interrupts AS i
    SET status = 'answered', answer = batch.answer::json, answered_by = %(answered_by)s,
        reviewer = %(reviewer)s, answered_at = now()
-  FROM unnest(%(call_ids)s::text[], %(answers)s::text[]) AS batch (call_id, answer)
+  FROM unnest(%(call_ids)b::text[], %(answers)b::text[]) AS batch (call_id, answer)
  WHERE i.call_id = batch.call_id AND i.run_id = %(run_id)s AND i.status = 'pending'
 RETURNING i.call_id;
 
@@ -148,7 +155,7 @@ ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at;
 -- All leases of a process in one statement. What does not come back is lost.
 UPDATE fermata.leases AS l
    SET expires_at = now() + %(ttl)s
-  FROM unnest(%(ids)s::text[], %(tokens)s::bigint[]) AS held (id, token)
+  FROM unnest(%(ids)b::text[], %(tokens)s::bigint[]) AS held (id, token)
  WHERE l.id = held.id AND l.token = held.token
 RETURNING l.id;
 
@@ -194,7 +201,7 @@ RETURNING r.id;
 -- name: settled
 -- Which of these responses are no longer in progress, or gone: one query for all who wait on this process.
 SELECT waited.id
-  FROM unnest(%(ids)s::text[]) AS waited (id)
+  FROM unnest(%(ids)b::text[]) AS waited (id)
  WHERE NOT EXISTS (SELECT 1 FROM fermata.responses r
                     WHERE r.id = waited.id AND r.status IN ('queued', 'in_progress'));
 
