@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol
 
-from psycopg import AsyncPipeline
-
 from gateway.errors import (
     FermataError,
     LeaseLost,
@@ -52,14 +50,13 @@ from gateway.runs.principal import Principal
 from gateway.runs.run import KnownRun, Previous, Repeat, Resume, Start, answer_call_ids, plan
 from gateway.store.batch import Batch
 from gateway.store.checkpoints import load_checkpoints
-from gateway.store.db import Connection, Cursor, Database, fetch, fetch_one, send
+from gateway.store.db import Connection, Database, Row, fetch, fetch_one, send
 from gateway.store.responses import (
     Ending,
     NewResponse,
     finish_first,
     forget_first,
     open_first,
-    open_resume,
 )
 from gateway.wire import encoding
 from gateway.wire.history import Item, as_resource
@@ -169,14 +166,14 @@ class Coordinator:
         call_ids = answer_call_ids(request)
         if request.previous_response_id is None and not call_ids:
             return await self._begin(request, principal, served, ())
-        async with self.database.pipeline() as (conn, pipe):
+        async with self.database.pipeline() as (conn, _):
             previous = await find_previous(conn, principal.tenant, request, call_ids)
             step = plan(request, previous, principal.subject)
             if isinstance(step, Repeat):
                 return RepeatedReply(self, principal.tenant, step.response_id)
             if isinstance(step, Resume) and previous is not None and previous.run is not None:
                 execution = await self._accept(
-                    (conn, pipe), request, principal, served, previous, previous.run, step
+                    conn, request, principal, served, previous, previous.run, step
                 )
                 history = None
             else:
@@ -204,7 +201,7 @@ class Coordinator:
 
     async def _accept(
         self,
-        transaction: tuple[Connection, AsyncPipeline],
+        conn: Connection,
         request: CreateResponse,
         principal: Principal,
         served: ServedGraph,
@@ -213,56 +210,46 @@ class Coordinator:
         step: Resume,
     ) -> Execution:
         """Take the answers for good, in the caller's transaction: stored before the graph is resumed."""
-        conn, pipe = transaction
-        claim = await self.leases.acquire(conn, run.id)
         memory = await load_checkpoints(conn, run.id)
-        lease = await acquired(claim, run.id)
-        if lease is None:
-            raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
         by_call = {question.call_id: question.interrupt_id for question in previous.questions}
         values = {by_call[call]: encoding.loads(text) for call, text in step.answers.items()}
         outset = Outset(memory=memory, answers=values, again=step.again)
         execution = self._execution(
-            request, principal, served, run.id, settings_from(run.settings), outset, lease
+            request, principal, served, run.id, settings_from(run.settings), outset
         )
-        execution.current = _requested_by(execution.current, run.requester)
-        written = await self._record(conn, request, principal, previous, step, execution)
-        await pipe.sync()
-        if [cursor.rowcount for cursor in written] != [len(step.answers), 1]:
-            raise ResponseInProgress(f"Response '{previous.response_id}' is being answered.")
+        execution.current = replace(execution.current, requester=run.requester)
+        row = _row(request, execution, previous.response_id)
+        accepted = await self._record(conn, principal, step, row)
+        if accepted["token"] is None or accepted["consumed"] != len(step.answers):
+            raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
+        execution.lease = Lease(run.id, accepted["token"])
+        execution.lease_id = run.id
         return execution
 
     async def _record(
-        self,
-        conn: Connection,
-        request: CreateResponse,
-        principal: Principal,
-        previous: Previous,
-        step: Resume,
-        execution: Execution,
-    ) -> list[Cursor]:
-        run_id, response_id = execution.current.run_id, execution.response_id
-        if step.again:
-            consumed = await send(
-                conn,
-                "reopen_answers",
-                run_id=run_id,
-                asked_by=previous.response_id,
-                answered_by=response_id,
-            )
-        else:
-            consumed = await send(
-                conn,
-                "accept_answers",
-                run_id=run_id,
-                call_ids=list(step.answers),
-                answers=list(step.answers.values()),
-                answered_by=response_id,
-                reviewer=principal.subject,
-            )
-        moved = await send(conn, "resume_run", id=run_id, response_id=response_id)
-        await open_resume(conn, _row(request, execution, previous.response_id))
-        return [consumed, moved]
+        self, conn: Connection, principal: Principal, step: Resume, row: NewResponse
+    ) -> Row:
+        cursor = await send(
+            conn,
+            "accept_answers",
+            id=row.id,
+            tenant=row.tenant,
+            run_id=row.run_id,
+            model=row.model,
+            previous_id=row.previous_id,
+            stored=row.stored,
+            input=row.input,
+            body=row.body,
+            owner=self.leases.owner,
+            ttl=self.leases.ttl,
+            reviewer=principal.subject,
+            call_ids=list(step.answers),
+            answers=list(step.answers.values()),
+            from_status="answered" if step.again else "pending",
+        )
+        accepted = await cursor.fetchone()
+        assert accepted is not None  # a SELECT of scalars always has its row
+        return accepted
 
     def _execution(
         self,
@@ -272,7 +259,6 @@ class Coordinator:
         run_id: str,
         settings: RunSettings,
         outset: Outset,
-        lease: Lease | None = None,
     ) -> Execution:
         response = Response.of_request(request, new_id("resp"), int(time.time()))
         current = CurrentRun(
@@ -290,8 +276,7 @@ class Coordinator:
             line=Frameline(wanted=request.stream),
             stored=request.store,
             only_calls=not request.stream,
-            lease=lease,
-            lease_id=self.leases.owner if lease is None else run_id,
+            lease_id=self.leases.owner,
         )
 
     # --- stream ---
@@ -542,11 +527,6 @@ _WRITERS: Mapping[type, Callable[[Writer, Any], Frames]] = {
 
 def _previous_id(step: Start | Resume | Repeat) -> str | None:
     return step.previous_id if isinstance(step, Start) else None
-
-
-def _requested_by(current: CurrentRun, requester: str) -> CurrentRun:
-    """A reviewer's answer moves the requester's run."""
-    return replace(current, requester=requester)
 
 
 def _row(

@@ -19,7 +19,7 @@ from gateway.runs.lease import Lease
 from gateway.runs.run import RunStatus
 from gateway.store.checkpoints import save_checkpoints
 from gateway.store.db import Connection, Cursor, Database, send
-from gateway.store.responses import Asked, Ending, ask, finish_first, finish_resume
+from gateway.store.responses import Asked, Ending, ask, asked_columns
 from gateway.wire.answers import Question
 from gateway.wire.ids import new_id
 from gateway.wire.writer import Frames, Writer
@@ -73,17 +73,31 @@ async def store_ending(database: Database, execution: Execution, end: Draft, kee
 
     Raises `LeaseLost` if this process may no longer say how the run ends; nothing is written then.
     """
+    if execution.lease is not None and not _stays(end):
+        async with database.connection() as conn:
+            ended = await _end_resumed(conn, execution, execution.lease, end, keep)
+            _held(ended)
+        return
     async with database.pipeline() as (conn, pipe):
         if execution.lease is None:
-            written = await _end_first(conn, execution, end, keep)
+            ended = await _pause_first(conn, execution, end, keep)
         else:
-            written = await _end_resumed(conn, execution, execution.lease, end, keep)
-        if end.asked:
+            ended = await _end_resumed(conn, execution, execution.lease, end, keep)
             current = execution.current
             await ask(conn, current.tenant, current.run_id, current.response_id, end.asked)
+        await save_checkpoints(conn, execution.current.run_id, execution.outset.memory)
         await pipe.sync()
-        if any(cursor.rowcount != 1 for cursor in written):
-            raise LeaseLost("Another process took this run over.")
+        _held(ended)
+
+
+def _held(ended: Cursor) -> None:
+    if ended.rowcount != 1:
+        raise LeaseLost("Another process took this run over.")
+
+
+def _stays(end: Draft) -> bool:
+    """Whether the run needs its checkpoints on: it waits, or may be sent its answers again."""
+    return end.status in (RunStatus.WAITING, RunStatus.STALLED)
 
 
 def ending_of(execution: Execution, end: Draft, keep: Keep) -> Ending:
@@ -123,41 +137,43 @@ def _draft_failure(execution: Execution, outcome: Failed, writer: Writer) -> Dra
     return Draft(status, "failed", writer, frames, writer.resource())
 
 
-async def _end_first(
+async def _pause_first(
     conn: Connection, execution: Execution, end: Draft, keep: Keep
-) -> list[Cursor]:
+) -> Cursor:
     """The first pause: the run becomes a row. Fenced by the response's own row."""
     current = execution.current
     row = ending_of(execution, end, keep)
-    finished = await finish_first(conn, [row], execution.lease_id)
-    await send(
+    return await send(
         conn,
-        "pause_first_run",
-        id=current.run_id,
+        "pause_first",
+        response_id=row.id,
+        body=row.body,
+        keep=row.keep,
+        lease_id=execution.lease_id,
+        run_id=current.run_id,
         tenant=current.tenant,
         requester=current.requester,
         model=execution.served.name,
-        response_id=current.response_id,
         settings=settings_text(current.settings),
         ttl=keep.wait,
+        **asked_columns(end.asked),
     )
-    await save_checkpoints(conn, current.run_id, execution.outset.memory)
-    return [finished]
 
 
 async def _end_resumed(
     conn: Connection, execution: Execution, lease: Lease, end: Draft, keep: Keep
-) -> list[Cursor]:
+) -> Cursor:
     """The end of what an answer moved. Fenced by the lease, which is consumed."""
-    run_id = execution.current.run_id
-    stays = end.status in (RunStatus.WAITING, RunStatus.STALLED)
-    period = keep.wait if stays else keep.response
-    written = [
-        await send(conn, "fence", id=lease.id, token=lease.token),
-        await finish_resume(conn, ending_of(execution, end, keep)),
-        await send(conn, "settle_run", id=run_id, status=end.status.value, keep=period),
-    ]
-    await send(conn, "delete_checkpoints", run_ids=[run_id])
-    if stays:
-        await save_checkpoints(conn, run_id, execution.outset.memory)
-    return written
+    row = ending_of(execution, end, keep)
+    return await send(
+        conn,
+        "end_resume",
+        run_id=lease.id,
+        token=lease.token,
+        run_status=end.status.value,
+        keep_run=keep.wait if _stays(end) else keep.response,
+        id=row.id,
+        status=row.status,
+        body=row.body,
+        keep=row.keep,
+    )

@@ -21,7 +21,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Any, LiteralString, TypeAlias, cast
+from typing import Any, LiteralString, TypeAlias
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, AsyncPipeline

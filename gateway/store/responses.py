@@ -64,22 +64,6 @@ async def open_first(conn: Connection, responses: Sequence[NewResponse], lease_i
     )
 
 
-async def open_resume(conn: Connection, response: NewResponse) -> None:
-    """An answer was accepted; the run's lease keeps the response alive."""
-    await send(
-        conn,
-        "open_resume",
-        id=response.id,
-        tenant=response.tenant,
-        run_id=response.run_id,
-        model=response.model,
-        previous_id=response.previous_id,
-        stored=response.stored,
-        input=response.input,
-        body=response.body,
-    )
-
-
 async def finish_first(conn: Connection, end: Sequence[Ending], lease_id: str) -> Cursor:
     """End first requests. The cursor's rows are the ids that were this process's to end."""
     return await send(
@@ -98,31 +82,20 @@ async def forget_first(conn: Connection, response_id: str, lease_id: str) -> boo
     return await execute(conn, "forget_first", id=response_id, lease_id=lease_id) == 1
 
 
-async def finish_resume(conn: Connection, ending: Ending) -> Cursor:
-    """End a response of a leased run; the transaction is fenced."""
-    return await send(
-        conn,
-        "finish_resume",
-        id=ending.id,
-        status=ending.status,
-        body=ending.body,
-        retention=ending.keep,
-    )
-
-
 async def ask(
     conn: Connection, tenant: str, run_id: str, response_id: str, batch: Sequence[Asked]
 ) -> None:
-    """Store the questions of a pause, in the order in which they are told."""
+    """Store the questions of a later pause."""
     await send(
-        conn,
-        "ask",
-        tenant=tenant,
-        run_id=run_id,
-        response_id=response_id,
-        call_ids=[asked.call_id for asked in batch],
-        interrupt_ids=[asked.interrupt_id for asked in batch],
-        names=[asked.name for asked in batch],
-        questions=[asked.question for asked in batch],
+        conn, "ask", tenant=tenant, run_id=run_id, response_id=response_id, **asked_columns(batch)
     )
 
+
+def asked_columns(batch: Sequence[Asked]) -> dict[str, list[str]]:
+    """The questions of a pause as arrays, in the order in which they are told."""
+    return {
+        "call_ids": [asked.call_id for asked in batch],
+        "interrupt_ids": [asked.interrupt_id for asked in batch],
+        "names": [asked.name for asked in batch],
+        "questions": [asked.question for asked in batch],
+    }

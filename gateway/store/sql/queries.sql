@@ -37,17 +37,28 @@ RETURNING id;
 
 -- ---------------------------------------------------------------- pausing
 
--- name: pause_first_run
--- The first pause of a run makes it a row; the fence is finish_first in the same transaction.
-INSERT INTO fermata.runs (id, tenant, requester, model, status, response_id, settings, expires_at)
-VALUES (%(id)s, %(tenant)s, %(requester)s, %(model)s, 'waiting', %(response_id)s, %(settings)s, now() + %(ttl)s);
-
--- name: ask
--- One row a question, in the order in which the batch is told.
-INSERT INTO fermata.interrupts (call_id, tenant, run_id, response_id, position, interrupt_id, name, question, status)
-SELECT call_id, %(tenant)s, %(run_id)s, %(response_id)s, position, interrupt_id, name, question::json, 'pending'
-  FROM unnest(%(call_ids)b::text[], %(interrupt_ids)b::text[], %(names)b::text[], %(questions)b::text[])
-       WITH ORDINALITY AS batch (call_id, interrupt_id, name, question, position);
+-- name: pause_first
+-- The first pause of a run makes it a row. One statement, since each costs a round trip's work in the client:
+-- fenced like finish_first, and nothing else happens if the fence finds nothing.
+WITH finished AS (
+    UPDATE fermata.responses
+       SET status = 'completed', body = %(body)s::json, completed_at = now(), lease_id = NULL,
+           expires_at = now() + %(keep)s
+     WHERE id = %(response_id)s AND status = 'in_progress' AND lease_id = %(lease_id)s
+    RETURNING id
+), paused AS (
+    INSERT INTO fermata.runs (id, tenant, requester, model, status, response_id, settings, expires_at)
+    SELECT %(run_id)s, %(tenant)s, %(requester)s, %(model)s, 'waiting', id, %(settings)s::json, now() + %(ttl)s
+      FROM finished
+), asked AS (
+    INSERT INTO fermata.interrupts
+           (call_id, tenant, run_id, response_id, position, interrupt_id, name, question, status)
+    SELECT call_id, %(tenant)s, %(run_id)s, finished.id, position, interrupt_id, name, question::json, 'pending'
+      FROM finished,
+           unnest(%(call_ids)b::text[], %(interrupt_ids)b::text[], %(names)b::text[], %(questions)b::text[])
+           WITH ORDINALITY AS batch (call_id, interrupt_id, name, question, position)
+)
+SELECT id FROM finished;
 
 -- ---------------------------------------------------------------- answering
 
@@ -65,7 +76,7 @@ SELECT id, run_id, model, status, stored, body::text AS body, lease_id
 
 -- name: lock_run_of
 -- All who want to move a run queue here; the first commits its answers, the others then see them. Asked for by
--- a response of the run, so that one round trip fetches all that a plan needs.
+-- a response of the run, so that it leaves together with the next two.
 SELECT id, requester, model, status, response_id, settings::text AS settings, expires_at, expires_at <= now() AS expired
   FROM fermata.runs
  WHERE tenant = %(tenant)s
@@ -73,66 +84,81 @@ SELECT id, requester, model, status, response_id, settings::text AS settings, ex
    FOR UPDATE;
 
 -- name: questions
--- The batch that a response asked.
-SELECT call_id, interrupt_id, name, question::text AS question, status, answer::text AS answer, answered_by,
-       reviewer, answered_at
+-- The batch that a response asked. A statement of its own after the lock: it sees what the lock waited for.
+SELECT call_id, interrupt_id, question::text AS question, status, answer::text AS answer, answered_by, reviewer,
+       answered_at
   FROM fermata.interrupts
  WHERE response_id = %(response_id)s
  ORDER BY position;
 
 -- name: accept_answers
--- Stored before the graph is resumed: an accepted answer is never lost. Consumes pending calls only; the
--- caller compares the count.
-UPDATE fermata.interrupts AS i
-   SET status = 'answered', answer = batch.answer::json, answered_by = %(answered_by)s,
-       reviewer = %(reviewer)s, answered_at = now()
-  FROM unnest(%(call_ids)b::text[], %(answers)b::text[]) AS batch (call_id, answer)
- WHERE i.call_id = batch.call_id AND i.run_id = %(run_id)s AND i.status = 'pending'
-RETURNING i.call_id;
-
--- name: reopen_answers
--- A retry after a failure: the same answers, carried by a new response.
-UPDATE fermata.interrupts
-   SET answered_by = %(answered_by)s
- WHERE run_id = %(run_id)s AND response_id = %(asked_by)s AND status = 'answered';
-
--- name: resume_run
-UPDATE fermata.runs
-   SET status = 'running', response_id = %(response_id)s, changed_at = now(), expires_at = NULL
- WHERE id = %(id)s AND status IN ('waiting', 'stalled')
-RETURNING id;
-
--- name: open_resume
-INSERT INTO fermata.responses (id, tenant, run_id, model, previous_id, status, stored, lease_id, resumes, input, body)
-VALUES (%(id)s, %(tenant)s, %(run_id)s, %(model)s, %(previous_id)s, 'in_progress', %(stored)s, %(run_id)s,
-        true, %(input)s, %(body)s);
+-- Stored before the graph is resumed: an accepted answer is never lost. Consumes pending calls, or carries the
+-- accepted ones of a run that failed after them to a new response; takes the lease; moves the run; opens the
+-- response. The caller holds the run's row and compares the counts: no token, or a call that was not there to
+-- consume, rolls all back.
+WITH lease AS (
+    INSERT INTO fermata.leases (id, owner, expires_at)
+    VALUES (%(run_id)s, %(owner)s, now() + %(ttl)s)
+    ON CONFLICT (id) DO UPDATE
+       SET owner = excluded.owner, token = nextval('fermata.lease_token'), expires_at = excluded.expires_at
+     WHERE leases.expires_at <= now()
+    RETURNING token
+), consumed AS (
+    UPDATE fermata.interrupts AS i
+       SET status = 'answered', answer = batch.answer::json, answered_by = %(id)s,
+           reviewer = %(reviewer)s, answered_at = coalesce(i.answered_at, now())
+      FROM unnest(%(call_ids)b::text[], %(answers)b::text[]) AS batch (call_id, answer)
+     WHERE i.call_id = batch.call_id AND i.run_id = %(run_id)s AND i.status = %(from_status)s
+    RETURNING i.call_id
+), moved AS (
+    UPDATE fermata.runs
+       SET status = 'running', response_id = %(id)s, changed_at = now(), expires_at = NULL
+     WHERE id = %(run_id)s AND status IN ('waiting', 'stalled')
+    RETURNING id
+), opened AS (
+    INSERT INTO fermata.responses
+           (id, tenant, run_id, model, previous_id, status, stored, lease_id, resumes, input, body)
+    VALUES (%(id)s, %(tenant)s, %(run_id)s, %(model)s, %(previous_id)s, 'in_progress', %(stored)s, %(run_id)s,
+            true, %(input)s, %(body)s)
+)
+SELECT (SELECT token FROM lease) AS token, (SELECT count(*) FROM consumed) AS consumed,
+       (SELECT count(*) FROM moved) AS moved;
 
 -- ---------------------------------------------------------------- finishing a resumed run
 
--- name: fence
--- The first statement of every transaction that a holder writes in: no row back, the lease is lost. The row
--- stays locked until the commit, so a takeover waits for it or comes before it.
-DELETE FROM fermata.leases WHERE id = %(id)s AND token = %(token)s RETURNING id;
+-- name: end_resume
+-- All that a holder writes when it is done with a run. The lease is consumed first: no row back, it is lost, and
+-- nothing else happens. The row stays locked until the commit, so a takeover waits for it or comes before it.
+-- `keep_run` is the TTL of a wait, the retention of an end. Checkpoints go; those of a new pause are written in
+-- the same transaction afterwards.
+WITH fence AS (
+    DELETE FROM fermata.leases WHERE id = %(run_id)s AND token = %(token)s RETURNING id
+), settled AS (
+    UPDATE fermata.runs
+       SET status = %(run_status)s, changed_at = now(), expires_at = now() + %(keep_run)s
+     WHERE id = (SELECT id FROM fence) AND status = 'running'
+    RETURNING id
+), finished AS (
+    UPDATE fermata.responses
+       SET status = %(status)s, body = %(body)s::json, completed_at = now(), lease_id = NULL,
+           expires_at = now() + %(keep)s
+     WHERE id = %(id)s AND status = 'in_progress' AND run_id = (SELECT id FROM settled)
+    RETURNING id
+), writes AS (
+    DELETE FROM checkpoint_writes WHERE thread_id = (SELECT id FROM fence)
+), blobs AS (
+    DELETE FROM checkpoint_blobs WHERE thread_id = (SELECT id FROM fence)
+), checkpoints AS (
+    DELETE FROM checkpoints WHERE thread_id = (SELECT id FROM fence)
+)
+SELECT id FROM finished;
 
--- name: finish_resume
-UPDATE fermata.responses
-   SET status = %(status)s, body = %(body)s, completed_at = now(), lease_id = NULL,
-       expires_at = now() + %(retention)s
- WHERE id = %(id)s AND status = 'in_progress'
-RETURNING id;
-
--- name: settle_run
--- Where a run goes when its holder is done with it; `keep` is the TTL of a wait, the retention of an end.
-UPDATE fermata.runs
-   SET status = %(status)s, changed_at = now(), expires_at = now() + %(keep)s
- WHERE id = %(id)s AND status = 'running'
-RETURNING id;
-
--- name: delete_checkpoints
--- LangGraph's three tables, in one statement of our own: adelete_thread takes a round trip for each.
-WITH writes AS (DELETE FROM checkpoint_writes WHERE thread_id = ANY(%(run_ids)s)),
-     blobs AS (DELETE FROM checkpoint_blobs WHERE thread_id = ANY(%(run_ids)s))
-DELETE FROM checkpoints WHERE thread_id = ANY(%(run_ids)s);
+-- name: ask
+-- The questions of a later pause, in the order in which the batch is told; end_resume came before it.
+INSERT INTO fermata.interrupts (call_id, tenant, run_id, response_id, position, interrupt_id, name, question, status)
+SELECT call_id, %(tenant)s, %(run_id)s, %(response_id)s, position, interrupt_id, name, question::json, 'pending'
+  FROM unnest(%(call_ids)b::text[], %(interrupt_ids)b::text[], %(names)b::text[], %(questions)b::text[])
+       WITH ORDINALITY AS batch (call_id, interrupt_id, name, question, position);
 
 -- ---------------------------------------------------------------- leases
 
