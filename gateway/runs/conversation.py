@@ -39,7 +39,7 @@ def conversation(
     Raises `InvalidRequest` for an output without its call, a stored call without its output, and an
     item_reference that nothing is stored for.
     """
-    everything = [*history, *items]
+    everything = _without_echoes(history, items)
     calls = {item.call_id: item for item in everything if isinstance(item, FunctionCall)}
     outputs = {item.call_id for item in everything if isinstance(item, FunctionCallOutput)}
     _refuse_open_calls(history, outputs)
@@ -50,6 +50,14 @@ def conversation(
     for message in messages:
         message.id = message.id or str(uuid4())
     return messages
+
+
+def _without_echoes(history: Sequence[Item], items: Sequence[Item]) -> list[Item]:
+    """Clients that name the previous response may echo its calls all the same; each is made once."""
+    stored = {item.call_id for item in history if isinstance(item, FunctionCall)}
+    echoed = (isinstance(item, FunctionCall) and item.call_id in stored for item in items)
+    new = [item for item, is_echo in zip(items, echoed, strict=True) if not is_echo]
+    return [*history, *new]
 
 
 def _refuse_open_calls(history: Iterable[Item], outputs: set[str]) -> None:

@@ -153,6 +153,8 @@ class Coordinator:
         self._openings = Batch[NewResponse, None](self._write_openings)
         self._completions = Batch[Ending, bool](self._write_completions)
         self.closing = False
+        self.abandoned: set[str] = set()
+        """First requests of this process that it could not end; recovery fails them."""
 
     # --- open ---
 
@@ -325,7 +327,14 @@ class Coordinator:
         except RunFailed as error:
             failure = Failed(error.message, error.error_code, outcome.usage, final=True)
             end = endings.draft(execution, failure)
-        await self._end(execution, end)
+        try:
+            await self._end(execution, end)
+        except FermataError:
+            raise
+        except Exception:
+            logger.exception("response %s: its ending cannot be stored", execution.response_id)
+            failure = Failed("The run's state cannot be stored.", usage=outcome.usage, final=True)
+            await self._end(execution, endings.draft(execution, failure))
 
     async def _end(self, execution: Execution, end: Draft) -> None:
         """Commit, then tell."""
@@ -401,8 +410,14 @@ class Coordinator:
             await self._tell_lost(execution, reason)
 
     async def _tell_lost(self, execution: Execution, error: FermataError) -> None:
-        """This process cannot end the response; the database says, or will say, what became of it."""
+        """This process cannot end the response; the database says, or will say, what became of it.
+
+        A resumed run's lease runs out and recovery takes it over. A first request lives by the sign of
+        life of this process, which goes on: recovery has to be told.
+        """
         execution.give_up(error)
+        if execution.lease is None:
+            self.abandoned.add(execution.response_id)
         await execution.line.put(execution.writer.fail(error))
 
     # --- what others move, and what has ended ---

@@ -10,7 +10,15 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -20,7 +28,7 @@ from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt
 
-from gateway.errors import FermataError, InvalidRequest, StartupError
+from gateway.errors import FermataError, InvalidRequest, RunFailed, StartupError
 from gateway.human.run import CurrentRun, enter_run
 from gateway.runs.events import Completed, Failed, Paused, PendingInterrupt, RunEvent
 from gateway.runs.speech import speaking_nodes
@@ -95,6 +103,7 @@ class ServedGraph:
         self.declared = declared
         self._graph = compiled
         self._has_messages = "messages" in compiled.channels
+        self._sharing = frozenset(_sharing_subgraphs(compiled))
         self._input_schema = {} if declared.input else compiled.get_input_jsonschema()
         self._speaking = _declared_speakers(declared, compiled)
 
@@ -109,6 +118,10 @@ class ServedGraph:
     def speaks(self, path: str) -> bool:
         """Whether the tokens of the node at `path` are shown live."""
         return self.declared.live is True or path in self._speaking
+
+    def shares(self, ns: Sequence[str]) -> bool:
+        """Whether what is written to `messages` in this namespace reaches the root state's."""
+        return not ns or ":".join(step.partition(":")[0] for step in ns) in self._sharing
 
     def silence(self, paths: Iterable[str]) -> None:
         """These nodes were thought to speak and only thought: their text waits for the state from now on."""
@@ -159,7 +172,7 @@ class _Drive:
             outcome: Paused | Completed | Failed = self._outcome()
         except Exception as error:
             logger.exception("run %s of %s failed", self.current.run_id, self.served.name)
-            outcome = Failed(*_told(error), usage=self.transcript.usage)
+            outcome = self._failure(_explained(error, self.interrupts.values()))
         self.served.silence(self.transcript.unconfirmed)
         yield outcome
 
@@ -187,10 +200,10 @@ class _Drive:
 
     def _known_messages(self) -> list[str]:
         """Ids of the messages that are there before the run moves: none of them is new."""
-        held: Iterable[Any] = self.outset.messages
-        saved = self.outset.memory.get_tuple(self.config) if self.outset.answers is not None else None
-        if saved is not None:
-            held = saved.checkpoint["channel_values"].get("messages") or ()
+        held: list[Any] = list(self.outset.messages)
+        if self.outset.answers is not None:
+            for saved in self.outset.memory.list({"configurable": {"thread_id": self.current.run_id}}):
+                held += _as_list(saved.checkpoint["channel_values"].get("messages"))
         return [item.id for item in held if isinstance(item, BaseMessage) and item.id is not None]
 
     def _pieces(self, part: Mapping[str, Any]) -> Iterable[Any]:
@@ -198,17 +211,16 @@ class _Drive:
         if kind == "messages":
             message, facts = part["data"]
             return self.transcript.chunk(message, facts.get("langgraph_node", ""), part["ns"])
-        if part["ns"]:
-            return ()
         if kind == "values":
-            self.result = part["data"]
+            self.result = self.result if part["ns"] else part["data"]
             return ()
-        return self._updated(part["data"])
+        return self._updated(part["data"], part["ns"]) if self.served.shares(part["ns"]) else ()
 
-    def _updated(self, update: Mapping[str, Any]) -> Iterable[Any]:
+    def _updated(self, update: Mapping[str, Any], ns: Sequence[str]) -> Iterable[Any]:
         for node, written in update.items():
             if node == "__interrupt__":
-                self.interrupts.update({item.id: item for item in written})
+                if not ns:
+                    self.interrupts.update({item.id: item for item in written})
             elif self.served._has_messages:
                 yield from self.transcript.update(written)
 
@@ -231,6 +243,11 @@ class _Drive:
         if isinstance(result, str):
             return ("ai", result)
         return ("ai", encoding.dumps(encoding.to_jsonable(result, "result")))
+
+    def _failure(self, error: Exception) -> Failed:
+        """An error that names itself (`RunFailed`) is for good: the same run would raise it again."""
+        final = isinstance(error, RunFailed)
+        return Failed(*_told(error), usage=self.transcript.usage, final=final)
 
     def _outcome(self) -> Paused | Completed:
         usage = self.transcript.usage
@@ -261,6 +278,21 @@ async def serve_graph(name: str, declared: Graph) -> ServedGraph:
             f" got {type(graph).__name__}."
         )
     return ServedGraph(name, declared, graph)
+
+
+def _sharing_subgraphs(graph: Pregel[Any, Any, Any, Any], prefix: str = "") -> Iterator[str]:
+    """Paths of the subgraphs that are nodes themselves and write to their parent's `messages`."""
+    for name, node in graph.nodes.items():
+        inner = node.bound
+        if isinstance(inner, Pregel) and "messages" in _as_list(inner.output_channels):
+            yield f"{prefix}{name}"
+            yield from _sharing_subgraphs(inner, f"{prefix}{name}:")
+
+
+def _as_list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _declared_speakers(declared: Graph, compiled: Pregel[Any, Any, Any, Any]) -> set[str]:
@@ -300,6 +332,31 @@ def _json_input(text: str, properties: Mapping[str, Any]) -> dict[str, Any]:
 def _last_text(messages: Sequence[BaseMessage]) -> str:
     texts = [message.text for message in messages if isinstance(message, HumanMessage)]
     return texts[-1] if texts else ""
+
+
+def _explained(error: Exception, interrupts: Iterable[Interrupt]) -> Exception:
+    """LangGraph says "Type is not msgpack serializable: Interrupt"; people want to know which value."""
+    for interrupt in interrupts:
+        try:
+            encoding.to_jsonable(interrupt.value)
+        except RunFailed as unfit:
+            return unfit
+        place = _beyond_64_bits(interrupt.value, "payload")
+        if place is not None:
+            return RunFailed(f"{place} is an integer beyond 64 bits, which cannot be stored.")
+    return error
+
+
+def _beyond_64_bits(value: Any, place: str) -> str | None:
+    if isinstance(value, int):
+        return place if not -(2**63) <= value < 2**64 else None
+    entries: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, Mapping):
+        entries = ((f"{place}.{key}", inner) for key, inner in value.items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        entries = ((f"{place}[{index}]", inner) for index, inner in enumerate(value))
+    found = (_beyond_64_bits(inner, inner_place) for inner_place, inner in entries)
+    return next((hit for hit in found if hit is not None), None)
 
 
 def _told(error: Exception) -> tuple[str, str]:

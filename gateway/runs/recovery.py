@@ -38,6 +38,9 @@ async def recover_for_ever(coordinator: Coordinator) -> None:
 async def recover(coordinator: Coordinator) -> int:
     """Look once; how many responses were taken over or failed."""
     async with coordinator.database.connection() as conn:
+        if abandoned := list(coordinator.abandoned):
+            await execute(conn, "disown", ids=abandoned)
+            coordinator.abandoned.difference_update(abandoned)
         orphans = await fetch(conn, "orphans", limit=ORPHANS_AT_ONCE)
     done = 0
     for orphan in orphans:

@@ -53,6 +53,7 @@ class Transcript:
         self._shown: set[str] = set(known)
         self._live: dict[str, str | None] = {}  # message id -> path of the node that speaks it, or None
         self._spoken: dict[str, list[str]] = {}  # live and not yet confirmed: what was said so far
+        self._nameless: list[str] = []
         self.usage: Usage | None = None
         self.incomplete: str | None = None
 
@@ -75,9 +76,7 @@ class Transcript:
         if self._live[key] is None:
             return NOTHING
         content = message.content
-        if isinstance(content, str):
-            if not content:
-                return NOTHING
+        if content and isinstance(content, str):
             self._spoken[key].append(content)
             return (TextDelta(key, content),)
         return tuple(self._said(key, message))
@@ -110,8 +109,8 @@ class Transcript:
             yield piece
 
     def _confirm(self, message: AIMessage) -> Iterator[Piece]:
-        key = message.id or encoding.dumps([message.text, len(self._shown)])
-        if key in self._shown:
+        key = message.id or f"nameless-{len(self._shown)}"
+        if key in self._shown or self._was_nameless(message):
             return
         spoken = key if key in self._spoken else self._spoken_as(message.text)
         self._shown.add(key)
@@ -126,6 +125,17 @@ class Transcript:
                 arguments = encoding.dumps(call["args"])
                 yield ToolCall(call["id"] or "", call["name"], arguments)
         self.incomplete = _cut_short(message)
+
+    def _was_nameless(self, message: AIMessage) -> bool:
+        """A tuple or dict becomes a message with an id only in the state; a subgraph's parent, or a node
+        that returns all messages, brings it again under that id."""
+        if message.id is None:
+            self._nameless.append(message.text)
+        elif message.text in self._nameless:
+            self._nameless.remove(message.text)
+            self._shown.add(message.id)
+            return True
+        return False
 
     def _spoken_as(self, text: str) -> str | None:
         """A node may put a new message with the model's text into the state: the same item."""

@@ -37,7 +37,7 @@ Row: TypeAlias = DictRow
 
 MIGRATION_LOCK = 0x6665726D  # "ferm"
 MIGRATION_POLL = 0.1  # seconds between two tries for the migration lock
-POOL_WAIT = 10.0  # seconds until a request that finds no free connection is told 503
+POOL_WAIT = 30.0  # seconds until a request that finds no free connection is told 503
 APPLICATION_NAME = "fermata"
 
 _SQL = files("gateway.store") / "sql"
@@ -175,8 +175,18 @@ async def migrate(dsn: str) -> int:
     async with conn:
         await _lock(conn)
         version = await _apply(conn)
+        await _leave_own_schema(conn)
         await set_up_checkpoints(conn)
     return version
+
+
+async def _leave_own_schema(conn: Connection) -> None:
+    """LangGraph's tables are not qualified. For a user called fermata, `"$user"` in the search path would
+    put them into our schema, where other users would not find them."""
+    await conn.execute(
+        "SELECT set_config('search_path', coalesce(string_agg(quote_ident(name), ', '), 'public'), false)"
+        " FROM unnest(current_schemas(false)) AS path (name) WHERE name <> 'fermata'"
+    )
 
 
 async def _lock(conn: Connection) -> None:

@@ -197,6 +197,11 @@ DELETE FROM fermata.leases
 
 -- ---------------------------------------------------------------- recovery
 
+-- name: disown
+-- First requests that a living process could not end: no lease has this id, so they are orphans from now on.
+UPDATE fermata.responses SET lease_id = 'abandoned'
+ WHERE id = ANY(%(ids)b::text[]) AND status = 'in_progress' AND NOT resumes;
+
 -- name: orphans
 -- Responses in progress whose lease is gone or over: their holder died. Partial index, so this costs what is
 -- running, not what is stored.
