@@ -1,4 +1,5 @@
-"""Fermata serves LangGraph graphs behind the OpenAI Responses API; its interrupts wait durably for people.
+"""Fermata serves LangGraph graphs behind the OpenAI Responses API; its interrupts wait durably
+for people.
 
 What graph authors import is here; everything else is an inside.
 """

@@ -35,7 +35,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         settings = _settings(arguments)
         start_log(settings.log_level)
-        # uvicorn raises the signal again once it has shut down; the embedded database is to be ended too.
+        # uvicorn raises the signal again once it has shut down; the embedded database is to be
+        # ended too.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         with _database(settings) as with_database:
             arguments.run(with_database)
@@ -61,9 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host")
     serve.add_argument("--port", type=int)
     serve.set_defaults(run=_serve)
-    commands.add_parser("migrate", help="bring the database's schema up to date, no more").set_defaults(
-        run=_migrate
-    )
+    commands.add_parser(
+        "migrate", help="bring the database's schema up to date, no more"
+    ).set_defaults(run=_migrate)
     commands.add_parser("sweep", help="delete once what has expired").set_defaults(run=_sweep)
     return parser
 
@@ -83,9 +84,7 @@ def _database(settings: Settings) -> Iterator[Settings]:
         yield settings
         return
     with embedded.running(settings.data_dir) as dsn:
-        yield replace(
-            settings, database_url=dsn, database_direct_url=dsn, prepared_statements=True
-        )
+        yield replace(settings, database_url=dsn, database_direct_url=dsn, prepared_statements=True)
 
 
 def _serve(settings: Settings) -> None:
@@ -112,7 +111,8 @@ def _config(settings: Settings, app: Any) -> uvicorn.Config:
         access_log=False,
         lifespan="on",
         timeout_graceful_shutdown=int(settings.shutdown_grace.total_seconds()) + 1,
-        # A node that blocks its process is slow, not dead; the lease decides when it counts as dead.
+        # A node that blocks its process is slow, not dead; the lease decides when it counts as
+        # dead.
         timeout_worker_healthcheck=int(settings.lease_ttl.total_seconds()) + 1,
     )
 

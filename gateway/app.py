@@ -1,4 +1,5 @@
-"""The composition root: pool, leases, coordinator and routes; it owns what lives as long as the process."""
+"""The composition root: pool, leases, coordinator and routes; it owns what lives as long as the
+process."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def create_app(settings: Settings, graphs: Mapping[str, Graph]) -> FastAPI:
 
 
 def worker_app() -> FastAPI:
-    """The application of one worker process, which its parent has told everything by environment."""
+    """The application of one worker process, which its parent has told everything by
+    environment."""
     settings = Settings.from_env(os.environ)
     start_log(settings.log_level)
     return create_app(settings, load_graphs(settings.graphs))
@@ -115,13 +117,14 @@ async def _background(gateway: Gateway) -> AsyncIterator[None]:
 
 async def _end_with_parent(parent: int) -> None:
     """A worker whose parent was killed has no database any more and keeps the port: it ends too."""
-    while os.getppid() == parent:
+    while os.getppid() == parent:  # noqa: ASYNC110  # the system tells nobody
         await asyncio.sleep(PARENT_LOOK)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def _migrate_once(gateway: Gateway) -> None:
-    """Bring the schema up to date; a database that is away is tried again later, a newer one is refused."""
+    """Bring the schema up to date; a database that is away is tried again later, a newer one is
+    refused."""
     dsn = gateway.settings.database_direct_url or gateway.settings.database_url or ""
     try:
         await migrate(dsn)

@@ -1,25 +1,22 @@
 """The error tree. Every class knows its answer; one handler in `gateway.http` renders them.
 
-    FermataError                     500 server_error
-    ├── InvalidRequest               400 invalid_value         the request is wrong; repeating it cannot help
-    │   ├── PreviousResponseNotFound 400 previous_response_not_found
-    │   ├── InterruptAlreadyAnswered 400 interrupt_already_answered
-    │   ├── InvalidInterruptAnswer   400 invalid_interrupt_answer
-    │   ├── ModelNotFound            404 model_not_found
-    │   ├── NotFound                 404 not_found
-    │   ├── MethodNotAllowed         405 method_not_allowed
-    │   ├── InterruptExpired         410 interrupt_expired
-    │   ├── InterruptClosed          410 interrupt_closed
-    │   └── BodyTooLarge             413 request_too_large
-    ├── ResponseInProgress           409 response_in_progress  retry: somebody is working on it
-    ├── Unavailable                  503 service_unavailable   retry: the database is away, or shutting down
-    ├── RunFailed                    500 run_failed            what `response.failed` carries
-    ├── LeaseLost                    503 lease_lost            another process took the run over
-    └── StartupError                 -                         printed by the command line, never sent
+    FermataError                     500 server_error ├── InvalidRequest               400
+    invalid_value         the request is wrong; repeating it cannot help │   ├──
+    PreviousResponseNotFound 400 previous_response_not_found │   ├── InterruptAlreadyAnswered 400
+    interrupt_already_answered │   ├── InvalidInterruptAnswer   400 invalid_interrupt_answer │
+    ├── ModelNotFound            404 model_not_found │   ├── NotFound                 404
+    not_found │   ├── MethodNotAllowed         405 method_not_allowed │   ├── InterruptExpired
+    410 interrupt_expired │   ├── InterruptClosed          410 interrupt_closed │   └──
+    BodyTooLarge             413 request_too_large ├── ResponseInProgress           409
+    response_in_progress  retry: somebody is working on it ├── Unavailable                  503
+    service_unavailable   retry: the database is away, or shutting down ├── RunFailed
+    500 run_failed            what `response.failed` carries ├── LeaseLost                    503
+    lease_lost            another process took the run over └── StartupError                 -
+    printed by the command line, never sent
 
-The envelope is OpenAI's: `{"error": {"message", "type", "param", "code"}}`. The SDKs retry 408, 409,
-429 and 5xx, so `retryable` says whether a retry can help and the renderer adds `x-should-retry: false`
-or `Retry-After` accordingly (design: the wire, "Errors").
+The envelope is OpenAI's: `{"error": {"message", "type", "param", "code"}}`. The SDKs retry 408,
+409, 429 and 5xx, so `retryable` says whether a retry can help and the renderer adds
+`x-should-retry: false` or `Retry-After` accordingly (design: the wire, "Errors").
 """
 
 from __future__ import annotations
@@ -55,7 +52,8 @@ class InvalidRequest(FermataError):
 
 
 class PreviousResponseNotFound(InvalidRequest):
-    """`previous_response_id` is unknown, expired, not stored or another tenant's: all look alike."""
+    """`previous_response_id` is unknown, expired, not stored or another tenant's: all look
+    alike."""
 
     code = "previous_response_not_found"
 

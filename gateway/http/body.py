@@ -8,7 +8,8 @@ from gateway.errors import BodyTooLarge, InvalidRequest
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body. Raises `BodyTooLarge` as soon as more than `limit` bytes are announced or come."""
+    """The whole body. Raises `BodyTooLarge` as soon as more than `limit` bytes are announced or
+    come."""
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)

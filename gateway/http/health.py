@@ -21,7 +21,8 @@ async def healthz() -> Response:
 
 @router.get("/readyz", response_model=None)
 async def readyz(request: Request) -> Response:
-    """200 if requests can be served, else 503: database away, schema not there yet, shutting down."""
+    """200 if requests can be served, else 503: database away, schema not there yet, shutting
+    down."""
     gateway = gateway_of(request)
     coordinator = gateway.coordinator
     if coordinator.closing:

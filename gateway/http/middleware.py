@@ -16,7 +16,8 @@ _SANE_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
 class RequestFacts:
-    """Adds the request's id (the client's own if it is sane) and the time to the first byte, in ms."""
+    """Adds the request's id (the client's own if it is sane) and the time to the first byte, in
+    ms."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,4 +1,5 @@
-"""`/v1/responses`: create and retrieve. Parsing, planning and running are elsewhere; this is transport."""
+"""`/v1/responses`: create and retrieve. Parsing, planning and running are elsewhere; this is
+transport."""
 
 from __future__ import annotations
 

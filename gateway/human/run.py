@@ -2,8 +2,8 @@
 
     from gateway import current_run, current_settings
 
-Both work in any node, tool or subgraph of a run that the gateway started, sync or async; outside of one,
-`current_settings()` gives empty settings and `current_run()` raises `LookupError`.
+Both work in any node, tool or subgraph of a run that the gateway started, sync or async; outside
+of one, `current_settings()` gives empty settings and `current_run()` raises `LookupError`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class FunctionTool:
 class RunSettings:
     """What the request that started the run asked for, for graphs that can use it.
 
-    A value of None means that the client did not say. A resumed run keeps the settings it was started
-    with. Source of the fields: the request of OpenAI's `responses.create`.
+    A value of None means that the client did not say. A resumed run keeps the settings it was
+    started with. Source of the fields: the request of OpenAI's `responses.create`.
     """
 
     instructions: str | None = None
@@ -89,7 +89,8 @@ def settings_from(text: str) -> RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class CurrentRun:
-    """The facts of a run: `run_id` is the LangGraph thread, `requester` the subject that started it."""
+    """The facts of a run: `run_id` is the LangGraph thread, `requester` the subject that started
+    it."""
 
     run_id: str
     response_id: str

@@ -18,7 +18,8 @@ from gateway.runs.graph import Graph, ServedGraph, serve_graph
 def load_graphs(where: str) -> dict[str, Graph]:
     """The graphs that `where` names: `module:NAME`, or the path of a `langgraph.json`.
 
-    Modules are found from the current directory as well. Raises `StartupError` saying what is missing.
+    Modules are found from the current directory as well. Raises `StartupError` saying what is
+    missing.
     """
     if where.endswith(".json"):
         return _from_langgraph_json(Path(where))
@@ -60,14 +61,17 @@ def _from_langgraph_json(path: Path) -> dict[str, Graph]:
         config = json.loads(path.read_text())
         graphs = dict(config["graphs"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StartupError(f"{path}: no readable langgraph.json with 'graphs' ({error}).") from error
+        raise StartupError(
+            f"{path}: no readable langgraph.json with 'graphs' ({error})."
+        ) from error
     root = path.resolve().parent
     _set_up(config, root)
     return {name: _from_entry(name, entry, root) for name, entry in graphs.items()}
 
 
 def _set_up(config: Mapping[str, Any], root: Path) -> None:
-    """What LangGraph's own server does with `dependencies` and `env`, as far as it concerns imports."""
+    """What LangGraph's own server does with `dependencies` and `env`, as far as it concerns
+    imports."""
     for entry in (".", *config.get("dependencies", ())):
         folder = (root / entry).resolve()
         if folder.is_dir() and str(folder) not in sys.path:

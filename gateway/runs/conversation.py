@@ -32,9 +32,9 @@ def conversation(
 ) -> list[BaseMessage]:
     """The messages of `history` (what is stored) and `items` (what the request adds).
 
-    Instructions come first, as a system message. A call of the client's own history without an output is
-    left out, since no model API takes it; reasoning and the items of OpenAI's built-in tools mean nothing to
-    a graph.
+    Instructions come first, as a system message. A call of the client's own history without an
+    output is left out, since no model API takes it; reasoning and the items of OpenAI's built-in
+    tools mean nothing to a graph.
 
     Raises `InvalidRequest` for an output without its call, a stored call without its output, and an
     item_reference that nothing is stored for.
@@ -53,7 +53,8 @@ def conversation(
 
 
 def _without_echoes(history: Sequence[Item], items: Sequence[Item]) -> list[Item]:
-    """Clients that name the previous response may echo its calls all the same; each is made once."""
+    """Clients that name the previous response may echo its calls all the same; each is made
+    once."""
     stored = {item.call_id for item in history if isinstance(item, FunctionCall)}
     echoed = (isinstance(item, FunctionCall) and item.call_id in stored for item in items)
     new = [item for item, is_echo in zip(items, echoed, strict=True) if not is_echo]

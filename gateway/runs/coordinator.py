@@ -1,6 +1,7 @@
 """The pipeline: open, stream, finish.
 
-    open    one transaction: what is known, the plan, the lease, the answers consumed, the response row.
+    open    one transaction: what is known, the plan, the lease, the answers consumed, the
+    response row.
             Every refusal happens here, before the first byte.
     stream  the graph runs in a task of its own; its events become frames. No connection is held.
     finish  one fenced transaction (`runs.endings`); then, and only then, the ending is told.
@@ -211,7 +212,8 @@ class Coordinator:
         run: KnownRun,
         step: Resume,
     ) -> Execution:
-        """Take the answers for good, in the caller's transaction: stored before the graph is resumed."""
+        """Take the answers for good, in the caller's transaction: stored before the graph is
+        resumed."""
         memory = await load_checkpoints(conn, run.id)
         by_call = {question.call_id: question.interrupt_id for question in previous.questions}
         values = {by_call[call]: encoding.loads(text) for call, text in step.answers.items()}
@@ -344,10 +346,11 @@ class Coordinator:
         await execution.line.put(end.frames)
 
     async def _commit(self, execution: Execution, end: Draft) -> None:
-        """Store the ending; while the database is away, try again: the work is done and must not be lost.
+        """Store the ending; while the database is away, try again: the work is done and must not
+        be lost.
 
-        A commit whose answer was lost may have happened: then the fence says that the lease is lost, and the
-        row that it is ours.
+        A commit whose answer was lost may have happened: then the fence says that the lease is
+        lost, and the row that it is ours.
         """
         deadline = time.monotonic() + FINISH_PATIENCE
         pause = 0.1
@@ -366,7 +369,8 @@ class Coordinator:
             pause = min(pause * 2, 2.0)
 
     async def _store(self, execution: Execution, end: Draft) -> None:
-        """One try. The lease is not renewed meanwhile: the fence consumes it, which must not look lost."""
+        """One try. The lease is not renewed meanwhile: the fence consumes it, which must not look
+        lost."""
         if execution.lease is None and not end.asked:
             await self._store_completion(execution, end)
             return
@@ -412,8 +416,8 @@ class Coordinator:
     async def _tell_lost(self, execution: Execution, error: FermataError) -> None:
         """This process cannot end the response; the database says, or will say, what became of it.
 
-        A resumed run's lease runs out and recovery takes it over. A first request lives by the sign of
-        life of this process, which goes on: recovery has to be told.
+        A resumed run's lease runs out and recovery takes it over. A first request lives by the
+        sign of life of this process, which goes on: recovery has to be told.
         """
         execution.give_up(error)
         if execution.lease is None:

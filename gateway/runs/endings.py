@@ -1,8 +1,8 @@
 """How a run leaves this process: one transaction, then the telling.
 
-Each ending writes status, output, questions and checkpoints together. A first request's transaction is fenced
-by its response row, a resumed run's by its lease; no row back means that somebody else ended it, and nothing of
-ours is written.
+Each ending writes status, output, questions and checkpoints together. A first request's
+transaction is fenced by its response row, a resumed run's by its lease; no row back means that
+somebody else ended it, and nothing of ours is written.
 """
 
 from __future__ import annotations
@@ -137,9 +137,7 @@ def _draft_failure(execution: Execution, outcome: Failed, writer: Writer) -> Dra
     return Draft(status, "failed", writer, frames, writer.resource())
 
 
-async def _pause_first(
-    conn: Connection, execution: Execution, end: Draft, keep: Keep
-) -> Cursor:
+async def _pause_first(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> Cursor:
     """The first pause: the run becomes a row. Fenced by the response's own row."""
     current = execution.current
     row = ending_of(execution, end, keep)

@@ -1,7 +1,7 @@
 """What happens in a run, as the pipeline sees it: the union between LangGraph and the wire.
 
-`runs.graph` makes these, the coordinator hands them to the wire's writer. `message_id` is LangGraph's; the
-writer gives items their own ids.
+`runs.graph` makes these, the coordinator hands them to the wire's writer. `message_id` is
+LangGraph's; the writer gives items their own ids.
 """
 
 from __future__ import annotations

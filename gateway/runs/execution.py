@@ -1,7 +1,8 @@
 """One run under way on this process: its task, its writer, and whoever listens.
 
-The graph runs in a task of its own and hands frames over a bounded queue: a slow reader presses back on the
-graph, a keep-alive never cancels a step, and a reader that leaves does not take the run with it.
+The graph runs in a task of its own and hands frames over a bounded queue: a slow reader presses
+back on the graph, a keep-alive never cancels a step, and a reader that leaves does not take the
+run with it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Frameline:
 
 @dataclass(eq=False, slots=True)
 class Execution:
-    """A run that this process moves. `lease` is None for a first request, which conflicts with nobody."""
+    """A run that this process moves. `lease` is None for a first request, which conflicts with
+    nobody."""
 
     served: ServedGraph
     current: CurrentRun
@@ -76,7 +78,9 @@ class Execution:
     lease: Lease | None = None
     stop_reason: FermataError | None = None
     """Why the task was cancelled, when it was: told to the client."""
-    ended: asyncio.Future[bytes] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    ended: asyncio.Future[bytes] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
     task: asyncio.Task[None] | None = None
 
     @property
@@ -111,4 +115,3 @@ async def frames_of(execution: Execution) -> AsyncIterator[bytes]:
     async for frame in execution.line.read():
         yield frame
     yield DONE
-

@@ -1,8 +1,8 @@
 """The only caller of LangGraph: what is served, and how one run of it is driven.
 
-A run executes on an in-memory saver of its own (`store.checkpoints` says why) with exit durability, and is
-resumed only by a map of validated interrupt ids with strict resume, so that a stale answer can never meet the
-next question of a node (LangGraph's default lets it).
+A run executes on an in-memory saver of its own (`store.checkpoints` says why) with exit
+durability, and is resumed only by a map of validated interrupt ids with strict resume, so that a
+stale answer can never meet the next question of a node (LangGraph's default lets it).
 """
 
 from __future__ import annotations
@@ -50,17 +50,18 @@ _CALL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class Graph:
     """A graph to serve, and how.
 
-    `graph` is a StateGraph, a compiled graph, a functional-API entrypoint, or a sync or async factory of one
-    (called once, at start-up; a factory with one parameter gets an empty LangGraph config). The gateway gives
-    it its checkpointer.
+    `graph` is a StateGraph, a compiled graph, a functional-API entrypoint, or a sync or async
+    factory of one (called once, at start-up; a factory with one parameter gets an empty LangGraph
+    config). The gateway gives it its checkpointer.
 
-    `interrupt_name` names the function call of a raw `interrupt(value)`: 1 to 64 of `[a-zA-Z0-9_-]`.
-    `live` says which nodes' tokens are streamed as they come: a set of node names (`"node"`,
-    `"subgraph:node"`), True for all, False for none; None infers it (see `runs.speech`). All other messages
-    are shown when their node ends. `on_disconnect` says what becomes of a run whose client leaves before its
-    end; a run with an accepted answer always continues. `input` makes the graph's input from the LangChain
-    messages of the conversation, `output` the final text from the graph's result; both have defaults that
-    suit a state with `messages`.
+    `interrupt_name` names the function call of a raw `interrupt(value)`: 1 to 64 of
+    `[a-zA-Z0-9_-]`. `live` says which nodes' tokens are streamed as they come: a set of node
+    names (`"node"`, `"subgraph:node"`), True for all, False for none; None infers it (see
+    `runs.speech`). All other messages are shown when their node ends. `on_disconnect` says what
+    becomes of a run whose client leaves before its end; a run with an accepted answer always
+    continues. `input` makes the graph's input from the LangChain messages of the conversation,
+    `output` the final text from the graph's result; both have defaults that suit a state with
+    `messages`.
 
     Raises `StartupError` for values that cannot be.
     """
@@ -76,7 +77,8 @@ class Graph:
     def __post_init__(self) -> None:
         if not _CALL_NAME.fullmatch(self.interrupt_name):
             raise StartupError(
-                f"Graph(interrupt_name={self.interrupt_name!r}): 1 to 64 of a-z, A-Z, 0-9, _ and - please."
+                f"Graph(interrupt_name={self.interrupt_name!r}):"
+                " 1 to 64 of a-z, A-Z, 0-9, _ and - please."
             )
         if self.on_disconnect not in ("continue", "cancel"):
             raise StartupError(
@@ -124,7 +126,8 @@ class ServedGraph:
         return not ns or ":".join(step.partition(":")[0] for step in ns) in self._sharing
 
     def silence(self, paths: Iterable[str]) -> None:
-        """These nodes were thought to speak and only thought: their text waits for the state from now on."""
+        """These nodes were thought to speak and only thought: their text waits for the state from
+        now on."""
         for path in paths:
             if path in self._speaking:
                 logger.warning(
@@ -136,7 +139,8 @@ class ServedGraph:
                 self._speaking.discard(path)
 
     def first_input(self, messages: list[BaseMessage]) -> Any:
-        """The graph's input for a conversation. Raises `InvalidRequest` if none can be made of it."""
+        """The graph's input for a conversation. Raises `InvalidRequest` if none can be made of
+        it."""
         if self.declared.input is not None:
             return self.declared.input(messages)
         return _default_input(self._input_schema, messages)
@@ -202,7 +206,9 @@ class _Drive:
         """Ids of the messages that are there before the run moves: none of them is new."""
         held: list[Any] = list(self.outset.messages)
         if self.outset.answers is not None:
-            for saved in self.outset.memory.list({"configurable": {"thread_id": self.current.run_id}}):
+            for saved in self.outset.memory.list(
+                {"configurable": {"thread_id": self.current.run_id}}
+            ):
                 held += _as_list(saved.checkpoint["channel_values"].get("messages"))
         return [item.id for item in held if isinstance(item, BaseMessage) and item.id is not None]
 
@@ -245,7 +251,8 @@ class _Drive:
         return ("ai", encoding.dumps(encoding.to_jsonable(result, "result")))
 
     def _failure(self, error: Exception) -> Failed:
-        """An error that names itself (`RunFailed`) is for good: the same run would raise it again."""
+        """An error that names itself (`RunFailed`) is for good: the same run would raise it
+        again."""
         final = isinstance(error, RunFailed)
         return Failed(*_told(error), usage=self.transcript.usage, final=final)
 
@@ -274,8 +281,8 @@ async def serve_graph(name: str, declared: Graph) -> ServedGraph:
         graph = graph.compile()
     if not isinstance(graph, Pregel):
         raise StartupError(
-            f"Model {name!r}: expected a StateGraph, a compiled graph, an entrypoint or a factory of one,"
-            f" got {type(graph).__name__}."
+            f"Model {name!r}: expected a StateGraph, a compiled graph, an entrypoint"
+            f" or a factory of one, got {type(graph).__name__}."
         )
     return ServedGraph(name, declared, graph)
 
@@ -323,7 +330,8 @@ def _json_input(text: str, properties: Mapping[str, Any]) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         raise InvalidRequest(
-            f"This graph takes a JSON object with {', '.join(sorted(properties))} as its last user text.",
+            f"This graph takes a JSON object with {', '.join(sorted(properties))}"
+            " as its last user text.",
             param="input",
         )
     return value
@@ -335,7 +343,8 @@ def _last_text(messages: Sequence[BaseMessage]) -> str:
 
 
 def _explained(error: Exception, interrupts: Iterable[Interrupt]) -> Exception:
-    """LangGraph says "Type is not msgpack serializable: Interrupt"; people want to know which value."""
+    """LangGraph says "Type is not msgpack serializable: Interrupt"; people want to know which
+    value."""
     for interrupt in interrupts:
         try:
             encoding.to_jsonable(interrupt.value)
@@ -360,7 +369,8 @@ def _beyond_64_bits(value: Any, place: str) -> str | None:
 
 
 def _told(error: Exception) -> tuple[str, str]:
-    """What a client may know of a failure: where and what kind. An exception's own text may hold secrets."""
+    """What a client may know of a failure: where and what kind. An exception's own text may hold
+    secrets."""
     if isinstance(error, FermataError):
         return error.message, error.error_code
     notes = "\n".join(getattr(error, "__notes__", ()))

@@ -1,12 +1,12 @@
 """Leases: who may move a run, and the one heartbeat of a process.
 
-A lease is a row with an owner, a fencing token and an expiry on the database's clock. `Leases` holds all
-leases of this process: one statement a beat renews them all and says by its rows exactly which were lost. A
-lost lease cancels what it protects. When no beat got through for a whole TTL, by this process's own clock,
-all count as lost: somebody else may have them by then.
+A lease is a row with an owner, a fencing token and an expiry on the database's clock. `Leases`
+holds all leases of this process: one statement a beat renews them all and says by its rows
+exactly which were lost. A lost lease cancels what it protects. When no beat got through for a
+whole TTL, by this process's own clock, all count as lost: somebody else may have them by then.
 
-The process itself has one more row, its sign of life: first requests, which conflict with nobody, live by it
-instead of leases of their own.
+The process itself has one more row, its sign of life: first requests, which conflict with nobody,
+live by it instead of leases of their own.
 """
 
 from __future__ import annotations
@@ -127,4 +127,3 @@ class Leases:
         del self._held[lease.id]
         logger.warning("lease of run %s was lost", lease.id)
         current[1]()
-

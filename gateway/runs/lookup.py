@@ -19,7 +19,8 @@ async def find_previous(
     """The response that the request names, or whose questions it answers; its run is locked.
 
     None if the request names nothing that is known: then its input is the client's own history.
-    Raises `PreviousResponseNotFound`; `InvalidRequest` for answers to questions of several responses.
+    Raises `PreviousResponseNotFound`; `InvalidRequest` for answers to questions of several
+    responses.
     """
     named = request.previous_response_id
     if named is not None and not _plausible(named):
@@ -57,10 +58,9 @@ def _plausible(id: str) -> bool:
     return id.isascii() and id.isprintable()
 
 
-async def read_history(
-    conn: Connection, tenant: str, response_id: str | None
-) -> tuple[Item, ...]:
-    """The items of the conversation that ends in this response: inputs and outputs, oldest first."""
+async def read_history(conn: Connection, tenant: str, response_id: str | None) -> tuple[Item, ...]:
+    """The items of the conversation that ends in this response: inputs and outputs, oldest
+    first."""
     if response_id is None:
         return ()
     items: list[Item] = []
@@ -71,8 +71,8 @@ async def read_history(
 
 
 def _asking_response(asked: Sequence[Row], call_ids: Sequence[str]) -> str | None:
-    """The response that asked what the last known output answers; the outputs before it may be answered
-    pairs of the history, but never open questions of another response."""
+    """The response that asked what the last known output answers; the outputs before it may be
+    answered pairs of the history, but never open questions of another response."""
     by_call = {row["call_id"]: row for row in asked}
     known = [by_call[call_id] for call_id in call_ids if call_id in by_call]
     if not known:

@@ -1,7 +1,8 @@
 """What a dead process left: taken over if an answer was accepted, failed otherwise.
 
-Runs on every process that serves. A response is orphaned when the lease that keeps it alive is gone or over;
-whoever sees it first acts, and the conditions are checked again in the statement that acts.
+Runs on every process that serves. A response is orphaned when the lease that keeps it alive is
+gone or over; whoever sees it first acts, and the conditions are checked again in the statement
+that acts.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ async def recover(coordinator: Coordinator) -> int:
 
 
 async def _fail(coordinator: Coordinator, orphan: Row) -> bool:
-    """A first request whose process died: nobody can know how far it came, so it is not run again."""
+    """A first request whose process died: nobody can know how far it came, so it is not run
+    again."""
     error = RunFailed("The process that ran this response ended.", code="server_error")
     async with coordinator.database.transaction() as conn:
         row = await fetch_one(conn, "response", tenant=orphan["tenant"], id=orphan["id"])

@@ -1,11 +1,12 @@
 """A run's states, and the plan for a request: pure, no I/O.
 
 A run is one LangGraph thread. `TRANSITIONS` is the one table of its life; the CHECK in
-`store/sql/migrations/0001_foundation.sql` holds the same names, and the diagram in the docs is made from it.
+`store/sql/migrations/0001_foundation.sql` holds the same names, and the diagram in the docs is
+made from it.
 
-`plan` decides what a request does, from the request and from what is known of the run it names. It follows
-the table "previous_response_id" of the wire's design row by row; every refusal of that table is raised here,
-before anything is written.
+`plan` decides what a request does, from the request and from what is known of the run it names.
+It follows the table "previous_response_id" of the wire's design row by row; every refusal of that
+table is raised here, before anything is written.
 """
 
 from __future__ import annotations
@@ -201,12 +202,12 @@ def _refuse_closed(questions: Sequence[AskedQuestion], run: KnownRun) -> None:
         if question.status == "expired" or run.status is RunStatus.EXPIRED:
             raise InterruptExpired(f"The question {question.call_id} has expired.", param="input")
         if run.expired and run.status in (RunStatus.WAITING, RunStatus.STALLED):
-            raise InterruptExpired(
-                f"The question {question.call_id} expired{when}.", param="input"
-            )
+            raise InterruptExpired(f"The question {question.call_id} expired{when}.", param="input")
 
 
-def _outputs(request: CreateResponse, previous: Previous) -> dict[str, tuple[int, FunctionCallOutput]]:
+def _outputs(
+    request: CreateResponse, previous: Previous
+) -> dict[str, tuple[int, FunctionCallOutput]]:
     """The outputs that answer this batch, by call id, with their place in the input."""
     asked = {question.call_id for question in previous.questions}
     echoed = {item.call_id for item in request.input if isinstance(item, FunctionCall)}
@@ -240,9 +241,7 @@ def _values(
     """Every question's answer as JSON text; the whole batch is read before anything is resumed."""
     missing = [question.call_id for question in questions if question.call_id not in outputs]
     if missing:
-        raise InvalidRequest(
-            f"No tool output found for function call {missing[0]}.", param="input"
-        )
+        raise InvalidRequest(f"No tool output found for function call {missing[0]}.", param="input")
     values = {}
     for question in questions:
         index, item = outputs[question.call_id]
@@ -251,7 +250,9 @@ def _values(
     return values
 
 
-def _already_answered(question: AskedQuestion, run: KnownRun, rest: str) -> InterruptAlreadyAnswered:
+def _already_answered(
+    question: AskedQuestion, run: KnownRun, rest: str
+) -> InterruptAlreadyAnswered:
     who = "the requester" if question.reviewer == run.requester else "another reviewer"
     when = "" if question.answered_at is None else f" at {question.answered_at:%Y-%m-%dT%H:%M:%SZ}"
     return InterruptAlreadyAnswered(

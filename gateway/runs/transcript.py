@@ -1,10 +1,10 @@
 """From what LangGraph streams to what people see: pure, one object a run.
 
-The rule: items follow message ids. A message that ends up in the root state's `messages` is an item; what a
-node only thinks is not shown. A token once sent cannot be taken back, so the tokens of a model call are
-passed on live only where it is known beforehand that the message goes into the state (`runs.speech`, or the
-graph's author says so). All other messages are shown when the node's update brings them. The same object
-serves both modes, so both show the same items.
+The rule: items follow message ids. A message that ends up in the root state's `messages` is an
+item; what a node only thinks is not shown. A token once sent cannot be taken back, so the tokens
+of a model call are passed on live only where it is known beforehand that the message goes into
+the state (`runs.speech`, or the graph's author says so). All other messages are shown when the
+node's update brings them. The same object serves both modes, so both show the same items.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _CUT_SHORT = {
 class Transcript:
     """Turns message chunks and root updates into pieces.
 
-    `speaks` says of a node's path ("node", "subgraph:node") whether its tokens are shown live. `client_tools`
-    are the names of the tools that the client declared: only calls to those leave. `known` are the ids of
-    the messages that the state held before.
+    `speaks` says of a node's path ("node", "subgraph:node") whether its tokens are shown live.
+    `client_tools` are the names of the tools that the client declared: only calls to those leave.
+    `known` are the ids of the messages that the state held before.
     """
 
     def __init__(
@@ -51,7 +51,9 @@ class Transcript:
         self._speaks = speaks
         self._client_tools = client_tools
         self._shown: set[str] = set(known)
-        self._live: dict[str, str | None] = {}  # message id -> path of the node that speaks it, or None
+        self._live: dict[
+            str, str | None
+        ] = {}  # message id -> path of the node that speaks it, or None
         self._spoken: dict[str, list[str]] = {}  # live and not yet confirmed: what was said so far
         self._nameless: list[str] = []
         self.usage: Usage | None = None
@@ -63,7 +65,8 @@ class Transcript:
         return {path for key in self._spoken if (path := self._live[key]) is not None}
 
     def chunk(self, message: BaseMessage, node: str, ns: Sequence[str]) -> Sequence[Piece]:
-        """One element of the `messages` stream: a token, or a whole message that a node returned."""
+        """One element of the `messages` stream: a token, or a whole message that a node
+        returned."""
         if not isinstance(message, AIMessage):
             return NOTHING
         if message.usage_metadata is not None:
@@ -82,7 +85,8 @@ class Transcript:
         return tuple(self._said(key, message))
 
     def update(self, update: Any) -> Iterator[Piece]:
-        """What a root node wrote: the messages in it are confirmed, and shown if they were not yet."""
+        """What a root node wrote: the messages in it are confirmed, and shown if they were not
+        yet."""
         for part in update if isinstance(update, list | tuple) else (update,):
             if isinstance(part, Mapping) and "messages" in part:
                 yield from self.messages(part["messages"])
@@ -127,8 +131,8 @@ class Transcript:
         self.incomplete = _cut_short(message)
 
     def _was_nameless(self, message: AIMessage) -> bool:
-        """A tuple or dict becomes a message with an id only in the state; a subgraph's parent, or a node
-        that returns all messages, brings it again under that id."""
+        """A tuple or dict becomes a message with an id only in the state; a subgraph's parent, or
+        a node that returns all messages, brings it again under that id."""
         if message.id is None:
             self._nameless.append(message.text)
         elif message.text in self._nameless:

@@ -1,8 +1,8 @@
 """Many callers, one statement: what asks at the same time goes to PostgreSQL together.
 
-A first request writes two rows' worth and conflicts with nobody, so under load its statements are the same ones
-over and over. While one batch is on its way the next collects; an idle process sends a batch of one at once, so
-nobody waits for company.
+A first request writes two rows' worth and conflicts with nobody, so under load its statements are
+the same ones over and over. While one batch is on its way the next collects; an idle process
+sends a batch of one at once, so nobody waits for company.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Batch(Generic[T, R]):
     async def _write_batch(self, batch: list[tuple[T, asyncio.Future[R]]]) -> None:
         try:
             results = await self._write([item for item, _ in batch])
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # handed to whoever waits
             if len(batch) > 1:
                 for entry in batch:
                     await self._write_batch([entry])
@@ -57,4 +57,3 @@ class Batch(Generic[T, R]):
         for (_, future), result in zip(batch, results, strict=True):
             if not future.done():
                 future.set_result(result)
-

@@ -1,17 +1,17 @@
 """The pool, transactions, the named statements and the migrations.
 
-Theory of operation
--------------------
-Connections carry no session state: autocommit outside transactions, schema-qualified names, no session
-locks, no LISTEN. That keeps the gateway correct behind a transaction-mode pooler, where the next
-statement may meet another backend. Prepared statements are used only when the server is our own
-embedded one; behind a pooler only `prepare_threshold=None` works (measured with pgbouncer).
+Theory of operation ------------------- Connections carry no session state: autocommit outside
+transactions, schema-qualified names, no session locks, no LISTEN. That keeps the gateway correct
+behind a transaction-mode pooler, where the next statement may meet another backend. Prepared
+statements are used only when the server is our own embedded one; behind a pooler only
+`prepare_threshold=None` works (measured with pgbouncer).
 
-Statements live in `sql/queries.sql`, each under `-- name:` with a comment that says why it is as it is.
+Statements live in `sql/queries.sql`, each under `-- name:` with a comment that says why it is as
+it is.
 
-Migrations are numbered files, applied in order, each in one transaction, under an advisory lock that is
-polled: a blocking `pg_advisory_lock` holds a snapshot, on which LangGraph's CREATE INDEX CONCURRENTLY
-waits, so that racing processes deadlock (measured: 4 of 8 failed; polling: none).
+Migrations are numbered files, applied in order, each in one transaction, under an advisory lock
+that is polled: a blocking `pg_advisory_lock` holds a snapshot, on which LangGraph's CREATE INDEX
+CONCURRENTLY waits, so that racing processes deadlock (measured: 4 of 8 failed; polling: none).
 """
 
 from __future__ import annotations
@@ -47,17 +47,15 @@ _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
 def _statements() -> dict[str, LiteralString]:
     text = (_SQL / "queries.sql").read_text()
-    return {
-        name: _COMMENT.sub("", body).strip()
-        for name, body in _STATEMENT.findall(text)
-    }
+    return {name: _COMMENT.sub("", body).strip() for name, body in _STATEMENT.findall(text)}
 
 
 SQL: Mapping[str, LiteralString] = _statements()
 
 
 async def send(conn: Connection, name: str, **params: Any) -> Cursor:
-    """Run the named statement. In a pipeline it is only sent; the cursor has its rows after a sync."""
+    """Run the named statement. In a pipeline it is only sent; the cursor has its rows after a
+    sync."""
     return await conn.execute(SQL[name], params)
 
 
@@ -82,8 +80,9 @@ async def execute(conn: Connection, name: str, **params: Any) -> int:
 class Database:
     """A pool of at most `size` connections.
 
-    A connection is taken for a statement or a transaction and given back at once: none is held while a
-    graph runs or a person thinks. All methods raise `Unavailable` when PostgreSQL cannot be reached.
+    A connection is taken for a statement or a transaction and given back at once: none is held
+    while a graph runs or a person thinks. All methods raise `Unavailable` when PostgreSQL cannot
+    be reached.
     """
 
     def __init__(self, pool: AsyncConnectionPool[Connection]) -> None:
@@ -131,8 +130,8 @@ class DatabaseAway(StartupError):
 async def open_database(dsn: str, *, size: int, prepared: bool = False) -> AsyncIterator[Database]:
     """A `Database` over `dsn` with at most `size` connections.
 
-    `prepared` allows server-side prepared statements: only without a transaction-mode pooler between.
-    Does not wait for PostgreSQL: a gateway may start before its database does.
+    `prepared` allows server-side prepared statements: only without a transaction-mode pooler
+    between. Does not wait for PostgreSQL: a gateway may start before its database does.
     """
     options = {
         "autocommit": True,
@@ -160,11 +159,11 @@ def migrations() -> Iterator[tuple[int, str, LiteralString]]:
 async def migrate(dsn: str) -> int:
     """Bring the schema of `dsn` up to date, LangGraph's tables included; the version it is at.
 
-    `dsn` must reach PostgreSQL directly, not through a transaction-mode pooler: the lock belongs to the
-    session. Any number of processes may do this at once.
+    `dsn` must reach PostgreSQL directly, not through a transaction-mode pooler: the lock belongs
+    to the session. Any number of processes may do this at once.
 
-    Raises `DatabaseAway` if the database cannot be reached, `StartupError` if its schema is newer than this
-    code.
+    Raises `DatabaseAway` if the database cannot be reached, `StartupError` if its schema is newer
+    than this code.
     """
     try:
         conn: Connection = await AsyncConnection.connect(
@@ -181,10 +180,11 @@ async def migrate(dsn: str) -> int:
 
 
 async def _leave_own_schema(conn: Connection) -> None:
-    """LangGraph's tables are not qualified. For a user called fermata, `"$user"` in the search path would
-    put them into our schema, where other users would not find them."""
+    """LangGraph's tables are not qualified. For a user called fermata, `"$user"` in the search
+    path would put them into our schema, where other users would not find them."""
     await conn.execute(
-        "SELECT set_config('search_path', coalesce(string_agg(quote_ident(name), ', '), 'public'), false)"
+        "SELECT set_config('search_path',"
+        " coalesce(string_agg(quote_ident(name), ', '), 'public'), false)"
         " FROM unnest(current_schemas(false)) AS path (name) WHERE name <> 'fermata'"
     )
 
@@ -203,7 +203,8 @@ async def _apply(conn: Connection) -> int:
     await conn.execute("CREATE SCHEMA IF NOT EXISTS fermata")
     await conn.execute(
         "CREATE TABLE IF NOT EXISTS fermata.migrations"
-        " (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+        " (version integer PRIMARY KEY, name text NOT NULL,"
+        " applied_at timestamptz NOT NULL DEFAULT now())"
     )
     known = list(migrations())
     applied = await _version(conn)

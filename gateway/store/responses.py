@@ -1,7 +1,7 @@
 """Writing responses, runs and their questions. The caller owns the transaction.
 
-Functions that a holder calls either fence (`runs.lease.fence` first) or carry their fence in the statement,
-and answer False when somebody else was faster.
+Functions that a holder calls either fence (`runs.lease.fence` first) or carry their fence in the
+statement, and answer False when somebody else was faster.
 """
 
 from __future__ import annotations

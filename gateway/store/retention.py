@@ -1,8 +1,8 @@
 """What goes when its time is over: indexed, batched, and safe on any number of replicas at once.
 
-Each statement takes at most one batch, of rows that nobody else holds (SKIP LOCKED), in its own transaction.
-So a sweep costs what it deletes, holds no lock for long, and two replicas share the work instead of doing it
-twice.
+Each statement takes at most one batch, of rows that nobody else holds (SKIP LOCKED), in its own
+transaction. So a sweep costs what it deletes, holds no lock for long, and two replicas share the
+work instead of doing it twice.
 """
 
 from __future__ import annotations
