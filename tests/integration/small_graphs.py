@@ -1,0 +1,177 @@
+"""Small graphs for the integration tests: each shows one thing."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Any
+
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, BaseMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Send, interrupt
+
+from gateway import Graph, current_run, current_settings
+
+USAGE: Any = {
+    "input_tokens": 10,
+    "output_tokens": 5,
+    "total_tokens": 15,
+    "input_token_details": {"cache_read": 4},
+    "output_token_details": {"reasoning": 2},
+}
+PAYLOADS: dict[str, Any] = {}
+"""What `ask-any` asks with, by the last user text."""
+
+EFFECTS: dict[str, list[str]] = {}
+"""What the nodes of a run did, by run id."""
+
+
+def done(what: str) -> int:
+    """Note an effect of the current run; how often it has happened."""
+    effects = EFFECTS.setdefault(current_run().run_id, [])
+    effects.append(what)
+    return effects.count(what)
+
+
+def chain(*nodes: Any, state: Any = MessagesState) -> StateGraph[Any, Any, Any, Any]:
+    """These nodes, one after the other."""
+    graph: Any = StateGraph(state)
+    names = [node.__name__ for node in nodes]
+    for name, node in zip(names, nodes, strict=True):
+        graph.add_node(name, node)
+    for start, end in zip([START, *names], [*names, END], strict=True):
+        graph.add_edge(start, end)
+    return graph
+
+
+def says(message: AIMessage) -> StateGraph[Any, Any, Any, Any]:
+    """A graph that says this message."""
+
+    async def say(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [message.model_copy()]}
+
+    return chain(say)
+
+
+async def speak(text: str) -> BaseMessage:
+    """A model's message, token by token."""
+    return await GenericFakeChatModel(messages=iter([AIMessage(text)])).ainvoke("")
+
+
+def last_text(state: MessagesState) -> str:
+    return str(state["messages"][-1].text) if state["messages"] else ""
+
+
+async def first(state: MessagesState) -> dict[str, Any]:
+    return {"messages": [await speak("one two three")]}
+
+
+async def think(state: MessagesState) -> dict[str, Any]:
+    await speak("nobody may hear this")
+    return {}
+
+
+async def second(state: MessagesState) -> dict[str, Any]:
+    return {"messages": [await speak("four five")]}
+
+
+async def remember(state: MessagesState) -> dict[str, Any]:
+    """Says the whole conversation that it got, one line a message."""
+    lines = []
+    for message in state["messages"]:
+        calls = [call["name"] for call in getattr(message, "tool_calls", [])]
+        lines.append(f"{message.type}:{message.text}" + "".join(f" calls {one}" for one in calls))
+    return {"messages": [AIMessage("\n".join(lines))]}
+
+
+async def announce(state: MessagesState) -> dict[str, Any]:
+    done("announced")
+    return {"messages": [await speak("I will ask you.")]}
+
+
+async def ask(state: MessagesState) -> dict[str, Any]:
+    answer = interrupt({"question": "Go on?"})
+    done("answered")
+    return {"messages": [AIMessage(f"answer: {answer!a}")]}
+
+
+async def ask_any(state: MessagesState) -> dict[str, Any]:
+    answer = interrupt(PAYLOADS[last_text(state)])
+    return {"messages": [AIMessage(f"answer: {answer!a}")]}
+
+
+async def ask_twice(state: MessagesState) -> dict[str, Any]:
+    one = interrupt("first?")
+    two = interrupt("second?")
+    return {"messages": [AIMessage(f"{one} {two}")]}
+
+
+class Fan(MessagesState):
+    answers: Annotated[list[str], operator.add]
+
+
+async def each(item: Any) -> dict[str, Any]:
+    answer = interrupt({"item": item})
+    done(item)
+    return {"answers": [f"{item}={answer}"]}
+
+
+async def gather(state: Fan) -> dict[str, Any]:
+    return {"messages": [AIMessage(" ".join(state["answers"]))]}
+
+
+def fan_out() -> StateGraph[Any, Any, Any, Any]:
+    graph: Any = StateGraph(Fan)
+    graph.add_node("each", each)
+    graph.add_node("gather", gather)
+    graph.add_conditional_edges(
+        START, lambda state: [Send("each", one) for one in ("a", "b", "c")], ["each"]
+    )
+    graph.add_edge("each", "gather")
+    return graph
+
+
+async def effect(state: MessagesState) -> dict[str, Any]:
+    done("effect")
+    return {}
+
+
+async def fail_once(state: MessagesState) -> dict[str, Any]:
+    if done("attempt") == 1:
+        raise ValueError("a secret")
+    return {"messages": [AIMessage("through")]}
+
+
+async def fail(state: MessagesState) -> dict[str, Any]:
+    raise ValueError("a secret")
+
+
+async def settings(state: MessagesState) -> dict[str, Any]:
+    wanted = current_settings()
+    names = [tool.name for tool in wanted.tools]
+    return {"messages": [AIMessage(f"{wanted.temperature} {names} {dict(wanted.metadata)!a}")]}
+
+
+CALLS = [
+    {"name": "weather", "args": {"city": "Köln"}, "id": "call_weather"},
+    {"name": "own_tool", "args": {}, "id": "call_own"},
+]
+REASONING = [{"type": "reasoning", "reasoning": "Hm."}, {"type": "text", "text": "Yes."}]
+
+GRAPHS: dict[str, Graph] = {
+    "several": Graph(chain(first, think, second), description="Says two things."),
+    "tool": Graph(says(AIMessage("Let me see.", tool_calls=CALLS))),
+    "reasoning": Graph(says(AIMessage(REASONING))),
+    "refusal": Graph(says(AIMessage("", additional_kwargs={"refusal": "I will not."}))),
+    "truncation": Graph(says(AIMessage("Once", response_metadata={"finish_reason": "length"}))),
+    "usage": Graph(says(AIMessage("counted", usage_metadata=USAGE))),
+    "remember": Graph(chain(remember)),
+    "settings": Graph(chain(settings)),
+    "ask": Graph(chain(announce, ask), interrupt_name="go_on"),
+    "ask-any": Graph(chain(ask_any)),
+    "ask-settings": Graph(chain(ask, settings)),
+    "twice": Graph(chain(ask_twice)),
+    "fan": Graph(fan_out()),
+    "flaky": Graph(chain(ask, effect, fail_once)),
+    "fail": Graph(chain(first, fail)),
+}
