@@ -195,8 +195,14 @@ class Coordinator:
     ) -> Reply:
         settings = settings_of(request)
         messages = conversation(history, request.input, settings.instructions)
+        outset = Outset(messages=messages, live=request.stream)
         execution = self._execution(
-            request, principal, served, new_id("run"), settings, Outset(messages=messages)
+            request,
+            principal,
+            served,
+            new_id("run"),
+            settings,
+            Outset(messages=messages, live=request.stream),
         )
         await self._openings.add(_row(request, execution))
         self._launch(execution)
@@ -217,7 +223,7 @@ class Coordinator:
         memory = await load_checkpoints(conn, run.id)
         by_call = {question.call_id: question.interrupt_id for question in previous.questions}
         values = {by_call[call]: encoding.loads(text) for call, text in step.answers.items()}
-        outset = Outset(memory=memory, answers=values, again=step.again)
+        outset = Outset(memory=memory, answers=values, again=step.again, live=request.stream)
         execution = self._execution(
             request, principal, served, run.id, settings_from(run.settings), outset
         )
@@ -500,7 +506,7 @@ class Coordinator:
             Execution(
                 served=served,
                 current=current,
-                outset=Outset(memory=memory, answers=values, again=True),
+                outset=Outset(memory=memory, answers=values, again=True, live=False),
                 writer=Writer(Response.of_resource(encoding.loads(response["body"]))),
                 line=Frameline(wanted=False),
                 stored=response["stored"],

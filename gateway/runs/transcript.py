@@ -70,7 +70,7 @@ class Transcript:
         if not isinstance(message, AIMessage):
             return NOTHING
         if message.usage_metadata is not None:
-            self._count(message.usage_metadata)
+            self.count(message.usage_metadata)
         if not isinstance(message, AIMessageChunk) or message.id is None:
             return NOTHING
         key = message.id
@@ -148,7 +148,8 @@ class Transcript:
                 return key
         return None
 
-    def _count(self, usage: Mapping[str, Any]) -> None:
+    def count(self, usage: Mapping[str, Any]) -> None:
+        """Add what a model call used (LangChain's `usage_metadata`)."""
         more = _usage(usage)
         self.usage = more if self.usage is None else self.usage + more
 
