@@ -15,7 +15,7 @@ ADDRESS = "http://127.0.0.1:8000"
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-_ID = re.compile(r"\b(resp|call|msg|fc|run)_(?:[0-9a-f]{40}|…)")
+_ID = re.compile(r"\b(resp|call|msg|fc|run)_(?:[0-9a-f]{40,}|…)")
 
 
 @dataclass(frozen=True)
