@@ -135,8 +135,9 @@ def explain(connection: psycopg.Connection[dict[str, Any]], name: str) -> str:
 
 
 def test_there_are_statements_and_each_has_one_name() -> None:
-    text = (ROOT / "gateway" / "store" / "sql" / "queries.sql").read_text()
-    names = re.findall(r"^-- name: (\w+)$", text, re.MULTILINE)
+    files = (ROOT / "gateway" / "store" / "sql").glob("*.sql")
+    texts = "\n".join(file.read_text() for file in files)
+    names = re.findall(r"^-- name: (\w+)$", texts, re.MULTILINE)
     assert len(names) == len(set(names)) == len(SQL)
     assert set(names) == set(SQL)
 
