@@ -18,12 +18,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import UnknownInterruptError
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, Interrupt, Send, interrupt
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
 from gateway.runs.graph import STRICT_RESUME
-from gateway.store.checkpoints import load_checkpoints, save_checkpoints
-from gateway.store.db import send
+from gateway.store.checkpoints import TABLES, load_checkpoints, new_memory, save_checkpoints
 
 HEX_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -352,7 +351,8 @@ async def connected(url: str) -> AsyncIterator[AsyncConnection[dict[str, Any]]]:
 async def moved(url: str, memory: InMemorySaver) -> InMemorySaver:
     """The checkpoints of `memory` after they were written to PostgreSQL and read by another."""
     async with connected(url) as conn:
-        await send(conn, "delete_checkpoints", run_ids=["run_1"])
+        for table in TABLES:
+            await conn.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table)))
         async with conn.pipeline(), conn.transaction():
             await save_checkpoints(conn, "run_1", memory)
     async with connected(url) as conn:
@@ -440,6 +440,32 @@ async def test_C12_a_failed_run_goes_on_from_its_copy(database_url: str, where: 
     result = await (run.answer({only: "yes"}) if still else run.go(None))
     assert result["said"] == ["yes", "done"]
     assert calls.count("a later node") == (1 if still else 2)
+
+
+async def test_a_cheap_saver_is_like_one_that_was_constructed() -> None:
+    cheap, constructed = new_memory(), InMemorySaver()
+    assert vars(cheap).keys() == vars(constructed).keys()
+    for name, value in vars(constructed).items():
+        kind = dict if isinstance(value, dict) else type(value)
+        assert isinstance(getattr(cheap, name), kind), name
+    results = []
+    for memory in (cheap, constructed):
+        run = Run(with_subgraph(), memory)
+        await run.go(fresh())
+        for _ in range(2):
+            result = await run.answer(dict.fromkeys(await run.pending_ids(), "x"))
+        results.append((result, await run.rows(), await run.pending()))
+    assert results[0] == results[1]
+
+
+async def test_cheap_savers_share_nothing() -> None:
+    one, other = new_memory(), new_memory()
+    await Run(chain(one_question), one).go(fresh())
+    assert await Run(chain(one_question), one).pending()
+    assert not other.storage
+    assert not other.writes
+    assert not other.blobs
+    assert not await Run(chain(one_question), other).pending()
 
 
 # --- streaming -------------------------------------------------------------------------------
