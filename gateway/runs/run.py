@@ -178,23 +178,23 @@ def _after_last_message(items: Sequence[Item]) -> Sequence[Item]:
 def _plan_answer(
     request: CreateResponse, previous: Previous, run: KnownRun, subject: str
 ) -> Resume | Repeat:
-    _refuse_closed(previous.questions, run)
+    refuse_closed(previous.questions, run)
     outputs = _outputs(request, previous)
     answered = [question for question in previous.questions if question.status == "answered"]
     if not outputs and answered:
-        raise _already_answered(answered[0], run, "; continue from the response that followed")
+        raise already_answered(answered[0], run, "; continue from the response that followed")
     values = _values(previous.questions, outputs)
     if not answered:
         return Resume(values, again=False)
     for question in answered:
         if question.answer != values[question.call_id] or question.reviewer != subject:
-            raise _already_answered(question, run, "; that answer stands")
+            raise already_answered(question, run, "; that answer stands")
     if run.status is RunStatus.STALLED:
         return Resume(values, again=True)
     return Repeat(str(answered[0].answered_by))
 
 
-def _refuse_closed(questions: Sequence[AskedQuestion], run: KnownRun) -> None:
+def refuse_closed(questions: Sequence[AskedQuestion], run: KnownRun) -> None:
     when = "" if run.expires_at is None else f" at {run.expires_at:%Y-%m-%dT%H:%M:%SZ}"
     for question in questions:
         if question.status == "cancelled":
@@ -250,7 +250,7 @@ def _values(
     return values
 
 
-def _already_answered(
+def already_answered(
     question: AskedQuestion, run: KnownRun, rest: str
 ) -> InterruptAlreadyAnswered:
     who = "the requester" if question.reviewer == run.requester else "another reviewer"
