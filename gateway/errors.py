@@ -1,18 +1,27 @@
 """The error tree. Every class knows its answer; one handler in `gateway.http` renders them.
 
-    FermataError                     500 server_error ├── InvalidRequest               400
-    invalid_value         the request is wrong; repeating it cannot help │   ├──
-    PreviousResponseNotFound 400 previous_response_not_found │   ├── InterruptAlreadyAnswered 400
-    interrupt_already_answered │   ├── InvalidInterruptAnswer   400 invalid_interrupt_answer │
-    ├── ModelNotFound            404 model_not_found │   ├── NotFound                 404
-    not_found │   ├── MethodNotAllowed         405 method_not_allowed │   ├── InterruptExpired
-    410 interrupt_expired │   ├── InterruptClosed          410 interrupt_closed │   └──
-    BodyTooLarge             413 request_too_large ├── ResponseInProgress           409
-    response_in_progress  retry: somebody is working on it ├── Unavailable                  503
-    service_unavailable   retry: the database is away, or shutting down ├── RunFailed
-    500 run_failed            what `response.failed` carries ├── LeaseLost                    503
-    lease_lost            another process took the run over └── StartupError                 -
-    printed by the command line, never sent
+    FermataError                     500 server_error
+    ├── InvalidRequest               400 invalid_value
+    │   │                                the request is wrong; repeating it cannot help
+    │   ├── PreviousResponseNotFound 400 previous_response_not_found
+    │   ├── InterruptAlreadyAnswered 400 interrupt_already_answered
+    │   ├── InvalidInterruptAnswer   400 invalid_interrupt_answer
+    │   ├── Unauthenticated          401 invalid_api_key
+    │   ├── Forbidden                403 forbidden
+    │   │   └── ReviewerNotAllowed   403 reviewer_not_allowed
+    │   ├── ModelNotFound            404 model_not_found
+    │   ├── NotFound                 404 not_found
+    │   ├── MethodNotAllowed         405 method_not_allowed
+    │   ├── InterruptExpired         410 interrupt_expired
+    │   ├── InterruptClosed          410 interrupt_closed
+    │   └── BodyTooLarge             413 request_too_large
+    ├── ResponseInProgress           409 response_in_progress
+    │                                    retry: somebody is working on it
+    ├── Unavailable                  503 service_unavailable
+    │                                    retry: the database is away, or shutting down
+    ├── RunFailed                    500 run_failed, what `response.failed` carries
+    ├── LeaseLost                    503 lease_lost: another process took the run over
+    └── StartupError                     printed by the command line, never sent
 
 The envelope is OpenAI's: `{"error": {"message", "type", "param", "code"}}`. The SDKs retry 408,
 409, 429 and 5xx, so `retryable` says whether a retry can help and the renderer adds
@@ -37,8 +46,9 @@ class FermataError(Exception):
     retry_after: ClassVar[int | None] = None
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        # One printable line, whatever a client put into an id that is told back.
+        self.message = "".join(char if char.isprintable() else " " for char in message)
+        super().__init__(self.message)
         self.param = param
         self.error_code = code or self.code
 
@@ -97,6 +107,26 @@ class MethodNotAllowed(InvalidRequest):
 
     status = 405
     code = "method_not_allowed"
+
+
+class Unauthenticated(InvalidRequest):
+    """No credentials, or none that are valid; which of the two is all that is told."""
+
+    status = 401
+    code = "invalid_api_key"
+
+
+class Forbidden(InvalidRequest):
+    """The credentials are good, but not for this."""
+
+    status = 403
+    code = "forbidden"
+
+
+class ReviewerNotAllowed(Forbidden):
+    """This principal may not answer this question; it stays open for those who may."""
+
+    code = "reviewer_not_allowed"
 
 
 class InterruptExpired(InvalidRequest):

@@ -12,12 +12,18 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from gateway.errors import StartupError
 
 PREFIX: Final = "FERMATA_"
+
+OPEN: Final = "open"
+KEYS: Final = "keys"
+JWT: Final = "jwt"
 
 _DURATION_UNITS: Final[Mapping[str, timedelta]] = {
     "ms": timedelta(milliseconds=1),
@@ -98,9 +104,13 @@ def _dsn(text: str) -> str:
 
 
 def _directory(text: str) -> Path:
-    path = Path(text).expanduser()
+    allowed = "the path of a directory (it is created when missing)"
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:  # the home of a user that does not exist
+        raise ValueError(allowed) from None
     if not text or (path.exists() and not path.is_dir()):
-        raise ValueError("the path of a directory (it is created when missing)")
+        raise ValueError(allowed)
     return path
 
 
@@ -110,6 +120,31 @@ def _graphs(text: str) -> str:
     if not is_module and not text.endswith(".json"):
         raise ValueError("module:NAME of a mapping of graphs, or the path of a langgraph.json")
     return text
+
+
+def _auth(text: str) -> frozenset[str]:
+    ways = frozenset(part.strip().lower() for part in text.split(","))
+    if ways != {OPEN} and not ways <= {KEYS, JWT}:
+        raise ValueError("open, or one or both of keys and jwt, such as keys,jwt")
+    return ways
+
+
+def _jwks(text: str) -> str:
+    if "://" not in text:
+        return text
+    place = urlsplit(text)
+    if place.scheme == "https" or (place.scheme == "http" and is_loopback(place.hostname or "")):
+        return text
+    # Whoever can change the answer on its way can sign tokens.
+    raise ValueError("the path of a file, or an https:// address (http:// on loopback only)")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`; a name other than localhost may be anything."""
+    try:
+        return host.lower() == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _log_level(text: str) -> str:
@@ -155,6 +190,34 @@ class Setting:
 SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("HOST", "127.0.0.1", "Address to listen on.", _host),
     Setting("PORT", "8000", "Port to listen on; 0 takes a free one.", _whole(0, 65535)),
+    Setting(
+        "AUTH",
+        None,
+        "Who may ask: open (everybody), or keys, jwt or both (keys,jwt). "
+        "Unset: open if HOST is loopback; any other HOST is refused.",
+        _auth,
+    ),
+    Setting("JWT_ISSUER", None, "The `iss` that tokens must have; needed for jwt.", str),
+    Setting("JWT_AUDIENCE", None, "The `aud` that tokens must have; needed for jwt.", str),
+    Setting(
+        "JWT_JWKS",
+        None,
+        "The issuer's public keys: a file, or an https:// address; needed for jwt.",
+        _jwks,
+    ),
+    Setting(
+        "JWT_TENANT_CLAIM",
+        None,
+        "Claim that names the tenant; unset: every token is of the tenant default.",
+        str,
+    ),
+    Setting("JWT_SUBJECT_CLAIM", "sub", "Claim that names the subject.", str),
+    Setting(
+        "JWT_ROLES_CLAIM",
+        "roles",
+        "Claim that lists the roles; realm_access.roles looks inside an object.",
+        str,
+    ),
     Setting(
         "DATABASE_URL",
         None,
@@ -236,6 +299,13 @@ class Settings:
 
     host: str
     port: int
+    auth: frozenset[str] | None
+    jwt_issuer: str | None
+    jwt_audience: str | None
+    jwt_jwks: str | None
+    jwt_tenant_claim: str | None
+    jwt_subject_claim: str
+    jwt_roles_claim: str
     database_url: str | None
     database_direct_url: str | None
     data_dir: Path

@@ -21,7 +21,6 @@ from gateway.wire.history import (
     FunctionCall,
     FunctionCallOutput,
     Item,
-    ItemReference,
     Message,
     Part,
 )
@@ -36,8 +35,7 @@ def conversation(
     output is left out, since no model API takes it; reasoning and the items of OpenAI's built-in
     tools mean nothing to a graph.
 
-    Raises `InvalidRequest` for an output without its call, a stored call without its output, and an
-    item_reference that nothing is stored for.
+    Raises `InvalidRequest` for an output without its call, and a stored call without its output.
     """
     everything = _without_echoes(history, items)
     calls = {item.call_id: item for item in everything if isinstance(item, FunctionCall)}
@@ -53,12 +51,23 @@ def conversation(
 
 
 def _without_echoes(history: Sequence[Item], items: Sequence[Item]) -> list[Item]:
-    """Clients that name the previous response may echo its calls all the same; each is made
-    once."""
-    stored = {item.call_id for item in history if isinstance(item, FunctionCall)}
-    echoed = (isinstance(item, FunctionCall) and item.call_id in stored for item in items)
-    new = [item for item, is_echo in zip(items, echoed, strict=True) if not is_echo]
-    return [*history, *new]
+    """Clients that name the previous response may echo its items all the same; each counts once."""
+    seen: set[tuple[type[Item], str]] = set()
+    once: list[Item] = []
+    for item in [*history, *items]:
+        key = (type(item), _identity(item))
+        if key[1] and key in seen:
+            continue
+        seen.add(key)
+        once.append(item)
+    return once
+
+
+def _identity(item: Item) -> str:
+    """What makes two items the same one; empty if nothing does."""
+    if isinstance(item, FunctionCall | FunctionCallOutput):
+        return item.call_id
+    return item.id or ""
 
 
 def _refuse_open_calls(history: Iterable[Item], outputs: set[str]) -> None:
@@ -70,15 +79,11 @@ def _refuse_open_calls(history: Iterable[Item], outputs: set[str]) -> None:
 
 
 def _refuse_unknown(items: Iterable[Item], calls: Mapping[str, FunctionCall]) -> None:
-    for index, item in enumerate(items):
+    for item in items:
         if isinstance(item, FunctionCallOutput) and item.call_id not in calls:
             raise InvalidRequest(
                 f"No tool call found for function call output with call_id {item.call_id}.",
                 param="input",
-            )
-        if isinstance(item, ItemReference):
-            raise InvalidRequest(
-                f"Item with id '{item.id}' not found.", param=f"input[{index}].id", code="not_found"
             )
 
 

@@ -46,7 +46,7 @@ from gateway.runs.events import (
 from gateway.runs.execution import Execution, Frameline, frames_of
 from gateway.runs.graph import Outset, ServedGraph
 from gateway.runs.lease import Lease, Leases, acquired
-from gateway.runs.lookup import find_previous, read_history
+from gateway.runs.lookup import find_previous, plausible, read_history, resolve_references
 from gateway.runs.principal import Principal
 from gateway.runs.run import KnownRun, Previous, Repeat, Resume, Start, answer_call_ids, plan
 from gateway.store.batch import Batch
@@ -60,7 +60,7 @@ from gateway.store.responses import (
     open_first,
 )
 from gateway.wire import encoding
-from gateway.wire.history import Item, as_resource
+from gateway.wire.history import Item, ItemReference, Message, as_resource
 from gateway.wire.ids import new_id
 from gateway.wire.items import Response
 from gateway.wire.request import CreateResponse
@@ -194,17 +194,14 @@ class Coordinator:
         history: tuple[Item, ...],
     ) -> Reply:
         settings = settings_of(request)
+        if any(isinstance(item, ItemReference) for item in request.input):
+            async with self.database.connection() as conn:
+                items = await resolve_references(conn, principal.tenant, request.input, history)
+            request = replace(request, input=items)
         messages = conversation(history, request.input, settings.instructions)
         outset = Outset(messages=messages, live=request.stream)
-        execution = self._execution(
-            request,
-            principal,
-            served,
-            new_id("run"),
-            settings,
-            Outset(messages=messages, live=request.stream),
-        )
-        await self._openings.add(_row(request, execution))
+        execution = self._execution(request, principal, served, new_id("run"), settings, outset)
+        await self._openings.add(_row(request, execution, request.previous_response_id))
         self._launch(execution)
         return LiveReply(execution)
 
@@ -228,7 +225,7 @@ class Coordinator:
             request, principal, served, run.id, settings_from(run.settings), outset
         )
         execution.current = replace(execution.current, requester=run.requester)
-        row = _row(request, execution, previous.response_id)
+        row = _row(request, execution, _continues(request, previous))
         accepted = await self._record(conn, principal, step, row)
         if accepted["token"] is None or accepted["consumed"] != len(step.answers):
             raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
@@ -434,8 +431,10 @@ class Coordinator:
 
     async def retrieve(self, response_id: str, principal: Principal) -> bytes:
         """The Response resource as it stands, as JSON. Raises `NotFound`."""
-        async with self.database.connection() as conn:
-            row = await fetch_one(conn, "response", tenant=principal.tenant, id=response_id)
+        row = None
+        if plausible(response_id):
+            async with self.database.connection() as conn:
+                row = await fetch_one(conn, "response", tenant=principal.tenant, id=response_id)
         if row is None or not row["stored"]:
             raise NotFound(f"Response with id '{response_id}' not found.", param="response_id")
         return str(row["body"]).encode()
@@ -554,15 +553,22 @@ def _previous_id(step: Start | Resume | Repeat) -> str | None:
     return step.previous_id if isinstance(step, Start) else None
 
 
+def _continues(request: CreateResponse, previous: Previous) -> str | None:
+    """What the answering response follows. A client that resent its whole history has its context
+    in its own input; to link it to the asking response as well would hold everything twice."""
+    resent = any(isinstance(item, Message) for item in request.input)
+    return None if resent and request.previous_response_id is None else previous.response_id
+
+
 def _row(
-    request: CreateResponse, execution: Execution, previous_id: str | None = None
+    request: CreateResponse, execution: Execution, previous_id: str | None
 ) -> NewResponse:
     return NewResponse(
         id=execution.response_id,
         tenant=execution.current.tenant,
         run_id=execution.current.run_id,
         model=execution.served.name,
-        previous_id=previous_id or request.previous_response_id,
+        previous_id=previous_id,
         stored=request.store,
         input=encoding.dumps([as_resource(item) for item in request.input]),
         body=execution.writer.resource().decode(),

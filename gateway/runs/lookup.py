@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from gateway.errors import InvalidRequest, PreviousResponseNotFound
 from gateway.runs.run import AskedQuestion, KnownRun, Previous, RunStatus
-from gateway.store.db import Connection, Row, fetch, send
+from gateway.store.db import Connection, Row, fetch, fetch_one, send
 from gateway.wire import encoding
 from gateway.wire.answers import Question
-from gateway.wire.history import Item, parse_item
+from gateway.wire.history import Item, ItemReference, parse_item
+from gateway.wire.ids import response_of_item
 from gateway.wire.request import CreateResponse
 
 
@@ -23,7 +24,7 @@ async def find_previous(
     responses.
     """
     named = request.previous_response_id
-    if named is not None and not _plausible(named):
+    if named is not None and not plausible(named):
         raise PreviousResponseNotFound(named)
     asked = await _asked_by(conn, tenant, call_ids) if named is None else []
     response_id = named or _asking_response(asked, call_ids)
@@ -37,7 +38,10 @@ async def find_previous(
         raise PreviousResponseNotFound(response_id)
     run = await locked.fetchone()
     questions = [_question(question) for question in await batch.fetchall()]
-    if not row["stored"] and not {question.call_id for question in questions} & set(call_ids):
+    asking = {question.call_id for question in questions}
+    if named is not None:
+        await _refuse_others(conn, tenant, [one for one in call_ids if one not in asking])
+    if not row["stored"] and not asking & set(call_ids):
         raise PreviousResponseNotFound(response_id)
     return Previous(
         response_id=row["id"],
@@ -48,12 +52,54 @@ async def find_previous(
     )
 
 
+async def resolve_references(
+    conn: Connection, tenant: str, items: Sequence[Item], history: Sequence[Item]
+) -> tuple[Item, ...]:
+    """The items with every `item_reference` replaced by what it stands for.
+
+    References to what the history holds anyway are left out. Raises `InvalidRequest` naming the
+    reference that nothing is stored for.
+    """
+    held = {item.id for item in history}
+    resolved: list[Item] = []
+    for index, item in enumerate(items):
+        if not isinstance(item, ItemReference):
+            resolved.append(item)
+        elif item.id not in held:
+            resolved.append(await _referenced(conn, tenant, item.id, f"input[{index}].id"))
+    return tuple(resolved)
+
+
+async def _referenced(conn: Connection, tenant: str, id: str, param: str) -> Item:
+    response_id = response_of_item(id)
+    if response_id is not None:
+        row = await fetch_one(conn, "response", tenant=tenant, id=response_id)
+        output = encoding.loads(row["body"])["output"] if row is not None and row["stored"] else []
+        for item in output:
+            if item["id"] == id:
+                return parse_item(item, param)
+    raise InvalidRequest(f"Item with id '{id}' not found.", param=param, code="not_found")
+
+
+async def _refuse_others(conn: Connection, tenant: str, call_ids: Sequence[str]) -> None:
+    for row in await _asked_by(conn, tenant, call_ids):
+        if row["status"] == "pending":
+            raise _answers_two()
+
+
+def _answers_two() -> InvalidRequest:
+    return InvalidRequest(
+        "The outputs answer questions of more than one response; answer them one by one.",
+        param="input",
+    )
+
+
 async def _asked_by(conn: Connection, tenant: str, call_ids: Sequence[str]) -> list[Row]:
-    plausible = [call_id for call_id in call_ids if _plausible(call_id)]
-    return await fetch(conn, "asked_by", tenant=tenant, call_ids=plausible) if plausible else []
+    possible = [call_id for call_id in call_ids if plausible(call_id)]
+    return await fetch(conn, "asked_by", tenant=tenant, call_ids=possible) if possible else []
 
 
-def _plausible(id: str) -> bool:
+def plausible(id: str) -> bool:
     """Whether PostgreSQL can be asked for it at all: NUL and lone surrogates are no text there."""
     return id.isascii() and id.isprintable()
 
@@ -80,10 +126,7 @@ def _asking_response(asked: Sequence[Row], call_ids: Sequence[str]) -> str | Non
     target = str(known[-1]["response_id"])
     for row in known:
         if row["response_id"] != target and row["status"] == "pending":
-            raise InvalidRequest(
-                "The outputs answer questions of more than one response; answer them one by one.",
-                param="input",
-            )
+            raise _answers_two()
     return target
 
 

@@ -15,6 +15,7 @@ import dataclasses
 import datetime as dt
 import json
 import math
+import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -94,9 +95,23 @@ def loads(text: bytes | str) -> Json:
 def parse(text: bytes | str) -> Json:
     """Read JSON strictly; `ValueError` says what is wrong with it."""
     try:
-        return from_json(text, allow_inf_nan=False, cache_strings="keys")
+        value = from_json(text, allow_inf_nan=False, cache_strings="keys")
     except (ValueError, TypeError):  # TypeError: a str with a lone surrogate in it
-        return _parse_slowly(text)
+        value = _parse_slowly(text)
+    if _may_overflow(text) and not is_finite(value):
+        raise ValueError("a number is beyond what JSON readers can hold")
+    return value
+
+
+def _may_overflow(text: bytes | str) -> bool:
+    """`1e400` is read as infinity; only texts that look like it are walked."""
+    if isinstance(text, str):
+        return _HUGE.search(text) is not None
+    return _HUGE_BYTES.search(text) is not None
+
+
+_HUGE = re.compile(r"\d[eE]\+?\d{3}|\d{300}")
+_HUGE_BYTES = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
 
 
 def _parse_slowly(text: bytes | str) -> Json:

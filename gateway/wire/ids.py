@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 
 
@@ -11,3 +12,18 @@ def new_id(prefix: str) -> str:
     OpenAI bounds call ids at 64 characters; this stays well below with any prefix in use.
     """
     return f"{prefix}_{secrets.token_hex(20)}"
+
+
+def item_id(prefix: str, response_id: str, number: int) -> str:
+    """The id of a response's item: it holds the response's own, so that a reference to it needs no
+    index to be found. As hard to guess as that."""
+    return f"{prefix}_{response_id.partition('_')[2]}{number:04x}"
+
+
+def response_of_item(id: str) -> str | None:
+    """The id of the response that an item of ours belongs to; None for ids of others."""
+    match = _ITEM_ID.fullmatch(id)
+    return None if match is None else f"resp_{match[1]}"
+
+
+_ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]{40})[0-9a-f]{4,}")

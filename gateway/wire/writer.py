@@ -23,7 +23,7 @@ from typing import Literal, TypeAlias
 from gateway.errors import FermataError
 from gateway.wire import items
 from gateway.wire.encoding import Json, line, parse
-from gateway.wire.ids import new_id
+from gateway.wire.ids import item_id
 from gateway.wire.items import Response, State, Usage
 
 DONE = b"data: [DONE]\n\n"
@@ -119,6 +119,7 @@ class Writer:
         self.state = State("queued" if response.background else "in_progress")
         self._extensions = extensions
         self._ids = deque(response.ids)
+        self._minted = 0
         self._sequence = 0
         self._open: deque[_Item] = deque()
         self._seen: set[tuple[Kind, str]] = set()
@@ -358,7 +359,8 @@ class Writer:
         return [*frames, self._snapshot(event)]
 
     def _id(self, prefix: str) -> str:
-        return self._ids.popleft() if self._ids else new_id(prefix)
+        self._minted += 1
+        return self._ids.popleft() if self._ids else item_id(prefix, self.response.id, self._minted)
 
     def _item_event(self, what: bytes, item: bytes) -> bytes:
         body = b'"output_index":%d,"item":%b' % (len(self._done), item)
