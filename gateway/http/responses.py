@@ -3,6 +3,8 @@ transport."""
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +14,7 @@ from gateway.http.auth import principal_of
 from gateway.http.body import read_body
 from gateway.http.sse import stream
 from gateway.http.state import gateway_of
+from gateway.runs.coordinator import Reply
 from gateway.wire.request import parse_create
 
 JSON = "application/json"
@@ -31,7 +34,28 @@ async def create_response(request: Request) -> Response:
     if wanted.stream:
         settings = gateway.settings
         return stream(reply, keepalive=settings.keepalive, grace=settings.shutdown_grace)
-    return Response(await reply.result(), media_type=JSON)
+    if wanted.background:
+        return Response(
+            await gateway.coordinator.retrieve(reply.response_id, principal), media_type=JSON
+        )
+    body = await _until_left(request, reply) if reply.goes_with_client else await reply.result()
+    return Response(body, media_type=JSON)
+
+
+async def _until_left(request: Request, reply: Reply) -> bytes:
+    """The result, for a run that goes with its client: the connection is watched meanwhile."""
+    left = asyncio.create_task(_left(request))
+    result = asyncio.create_task(reply.result())
+    await asyncio.wait((left, result), return_when=asyncio.FIRST_COMPLETED)
+    if not result.done():
+        reply.leave()
+    left.cancel()
+    return await result
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 @router.get("/v1/responses/{response_id}", response_model=None)

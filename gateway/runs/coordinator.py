@@ -88,6 +88,10 @@ class Reply(Protocol):
     def leave(self) -> None:
         """The client is gone."""
 
+    @property
+    def goes_with_client(self) -> bool:
+        """Whether leaving stops the run."""
+
 
 @dataclass(slots=True)
 class LiveReply:
@@ -104,6 +108,10 @@ class LiveReply:
 
     def frames(self) -> AsyncIterator[bytes]:
         return frames_of(self.execution)
+
+    @property
+    def goes_with_client(self) -> bool:
+        return self.execution.cancellable
 
     def leave(self) -> None:
         self.execution.line.abandon()
@@ -126,6 +134,10 @@ class RepeatedReply:
         body = await self.result()
         for frame in replay(encoding.loads(body)):
             yield frame
+
+    @property
+    def goes_with_client(self) -> bool:
+        return False
 
     def leave(self) -> None:
         """Nothing of this client's own is under way."""
@@ -560,9 +572,7 @@ def _continues(request: CreateResponse, previous: Previous) -> str | None:
     return None if resent and request.previous_response_id is None else previous.response_id
 
 
-def _row(
-    request: CreateResponse, execution: Execution, previous_id: str | None
-) -> NewResponse:
+def _row(request: CreateResponse, execution: Execution, previous_id: str | None) -> NewResponse:
     return NewResponse(
         id=execution.response_id,
         tenant=execution.current.tenant,

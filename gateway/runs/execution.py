@@ -89,8 +89,10 @@ class Execution:
 
     @property
     def cancellable(self) -> bool:
-        """Whether the run goes with its client: never once an answer was accepted."""
-        return self.lease is None and self.served.declared.on_disconnect == "cancel"
+        """Whether the run goes with its client: never in the background, nor once an answer was
+        accepted."""
+        own = self.lease is None and not self.writer.response.background
+        return own and self.served.declared.on_disconnect == "cancel"
 
     def stop(self, reason: FermataError) -> None:
         """Cancel the task for `reason`."""

@@ -212,10 +212,7 @@ def _outputs(
     asked = {question.call_id for question in previous.questions}
     echoed = {item.call_id for item in request.input if isinstance(item, FunctionCall)}
     found: dict[str, tuple[int, FunctionCallOutput]] = {}
-    last_message = -1
     for index, item in enumerate(request.input):
-        if isinstance(item, Message):
-            last_message = index
         if not isinstance(item, FunctionCallOutput):
             continue
         if item.call_id not in asked:
@@ -226,12 +223,25 @@ def _outputs(
                 param="input",
             )
         found[item.call_id] = (index, item)
-    if found and last_message > max(index for index, _ in found.values()):
-        raise InvalidRequest(
-            "A run that waits takes answers only; send the message when it is done.",
-            param=f"input[{last_message}]",
-        )
+    if found:
+        _refuse_new_messages(request, max(index for index, _ in found.values()))
     return found
+
+
+def _refuse_new_messages(request: CreateResponse, last_output: int) -> None:
+    """A resumed graph takes answers and nothing else: to drop what somebody said would be a lie.
+
+    Without `previous_response_id` the messages before the outputs are the client's own history, with
+    it there is none to resend.
+    """
+    for index, item in enumerate(request.input):
+        if not isinstance(item, Message) or item.role not in ("user", "assistant"):
+            continue
+        if request.previous_response_id is not None or index > last_output:
+            raise InvalidRequest(
+                "A run that waits takes answers only; send the message when it is done.",
+                param=f"input[{index}]",
+            )
 
 
 def _values(
@@ -250,9 +260,7 @@ def _values(
     return values
 
 
-def already_answered(
-    question: AskedQuestion, run: KnownRun, rest: str
-) -> InterruptAlreadyAnswered:
+def already_answered(question: AskedQuestion, run: KnownRun, rest: str) -> InterruptAlreadyAnswered:
     who = "the requester" if question.reviewer == run.requester else "another reviewer"
     when = "" if question.answered_at is None else f" at {question.answered_at:%Y-%m-%dT%H:%M:%SZ}"
     return InterruptAlreadyAnswered(
