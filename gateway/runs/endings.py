@@ -104,7 +104,7 @@ def ending_of(execution: Execution, end: Draft, keep: Keep) -> Ending:
     """The row of the ended response."""
     period = keep.response if execution.stored else REPLAY
     if end.asked:
-        period = max(period, keep.wait)
+        period += keep.wait  # it is asked about while its run waits, and still after that
     return Ending(execution.response_id, end.response_status, end.body.decode(), period)
 
 

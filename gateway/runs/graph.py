@@ -184,7 +184,7 @@ class _UsageCount(BaseCallbackHandler):
         for generation in response.generations[0] if response.generations else ():
             message = getattr(generation, "message", None)
             if isinstance(message, AIMessage) and message.usage_metadata is not None:
-                self._transcript.count(message.usage_metadata)
+                self._transcript.count(message.usage_metadata, message.id)
 
 
 class _Drive:

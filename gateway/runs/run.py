@@ -224,24 +224,35 @@ def _outputs(
             )
         found[item.call_id] = (index, item)
     if found:
-        _refuse_new_messages(request, max(index for index, _ in found.values()))
+        _refuse_new_messages(request, asked, max(index for index, _ in found.values()))
     return found
 
 
-def _refuse_new_messages(request: CreateResponse, last_output: int) -> None:
-    """A resumed graph takes answers and nothing else: to drop what somebody said would be a lie.
+def _refuse_new_messages(request: CreateResponse, asked: set[str], last_output: int) -> None:
+    """A resumed graph takes answers and nothing else: to drop what somebody says would be a lie.
 
-    Without `previous_response_id` the messages before the outputs are the client's own history, with
-    it there is none to resend.
+    History is what stands before the echoed call; without `previous_response_id`, before the
+    outputs.
     """
+    history_end = last_output
+    if request.previous_response_id is not None:
+        history_end = _last_echo(request, asked)
     for index, item in enumerate(request.input):
-        if not isinstance(item, Message) or item.role not in ("user", "assistant"):
-            continue
-        if request.previous_response_id is not None or index > last_output:
+        said = isinstance(item, Message) and item.role in ("user", "assistant")
+        if said and index > history_end:
             raise InvalidRequest(
                 "A run that waits takes answers only; send the message when it is done.",
                 param=f"input[{index}]",
             )
+
+
+def _last_echo(request: CreateResponse, asked: set[str]) -> int:
+    echoes = [
+        index
+        for index, item in enumerate(request.input)
+        if isinstance(item, FunctionCall) and item.call_id in asked
+    ]
+    return max(echoes, default=-1)
 
 
 def _values(

@@ -56,6 +56,7 @@ class Transcript:
         ] = {}  # message id -> path of the node that speaks it, or None
         self._spoken: dict[str, list[str]] = {}  # live and not yet confirmed: what was said so far
         self._nameless: list[str] = []
+        self._counted: set[str | None] = set()
         self.usage: Usage | None = None
         self.incomplete: str | None = None
 
@@ -70,7 +71,7 @@ class Transcript:
         if not isinstance(message, AIMessage):
             return NOTHING
         if message.usage_metadata is not None:
-            self.count(message.usage_metadata)
+            self.count(message.usage_metadata, message.id)
         if not isinstance(message, AIMessageChunk) or message.id is None:
             return NOTHING
         key = message.id
@@ -118,6 +119,8 @@ class Transcript:
             return
         spoken = key if key in self._spoken else self._spoken_as(message.text)
         self._shown.add(key)
+        if message.usage_metadata is not None and message.id not in self._counted:
+            self.count(message.usage_metadata, message.id)
         if spoken is not None:
             del self._spoken[spoken]
             yield MessageDone(spoken)
@@ -148,8 +151,9 @@ class Transcript:
                 return key
         return None
 
-    def count(self, usage: Mapping[str, Any]) -> None:
-        """Add what a model call used (LangChain's `usage_metadata`)."""
+    def count(self, usage: Mapping[str, Any], message_id: str | None) -> None:
+        """Add what a model call used (LangChain's `usage_metadata`) for the message of this id."""
+        self._counted.add(message_id)
         more = _usage(usage)
         self.usage = more if self.usage is None else self.usage + more
 

@@ -194,7 +194,7 @@ BAD: dict[str, tuple[Any, str | None]] = {
     "a hot temperature": ({"temperature": 10**400}, "temperature"),
     "an infinite temperature": (
         b'{"model": "remember", "input": "hi", "temperature": 1e400}',
-        "temperature",
+        None,
     ),
     "no tokens": ({"max_output_tokens": 0}, "max_output_tokens"),
     "a previous response that is an object": (

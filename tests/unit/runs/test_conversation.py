@@ -222,9 +222,3 @@ def test_reasoning_and_built_in_tools_are_left_out() -> None:
         {"type": "web_search_call", "id": "ws_1", "status": "completed"},
     )
     assert brief(messages) == [("human", "a")]
-
-
-def test_an_unknown_item_reference_is_refused_with_its_place() -> None:
-    error = refusal((), user("a"), {"type": "item_reference", "id": "msg_gone"})
-    assert (error.status, error.param) == (400, "input[1].id")
-    assert "msg_gone" in error.message

@@ -232,4 +232,7 @@ def test_unusual_bodies_are_read(text: bytes | str, value: Any) -> None:
 
 def test_overflowed_numbers_are_noticed() -> None:
     assert is_finite(loads('{"a":[1.5,2]}'))
-    assert not is_finite(loads('{"a":[1e400]}'))
+    for text in ('{"a":[1e400]}', "[-1E+999]", "[1" + "0" * 400 + ".0]"):
+        with pytest.raises(InvalidRequest, match="beyond"):
+            loads(text)
+    assert not is_finite([float("inf")])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import FermataError, InvalidRequest, RunFailed
+from gateway.wire.ids import new_id, response_of_item
 from gateway.wire.items import Response, Usage, as_function_name
 from gateway.wire.request import parse_create
 from gateway.wire.writer import DONE, Writer, replay
@@ -89,12 +90,13 @@ def test_background_responses_are_queued_first() -> None:
     assert kinds(a_writer(background=True).begin()) == ["created", "queued", "in_progress"]
 
 
-def test_ids_are_minted_and_nobody_guesses_them() -> None:
-    writer = a_writer()
+def test_ids_hold_their_response_and_nobody_guesses_them() -> None:
+    response = Response.of_request(parse_create(b'{"model":"m","input":"x"}'), new_id("resp"), 1)
+    writer = Writer(response)
     frames = writer.begin() + writer.text("lc_1", "x") + writer.function_call("call_1", "f", "")
     frames += writer.close("lc_1") + writer.complete(completed_at=1_700_000_001)
     message, call = check_stream(read_frames(frames))["output"]
-    assert len(message["id"]) == len("msg_") + 40
+    assert response_of_item(message["id"]) == response_of_item(call["id"]) == response.id
     assert call["id"].startswith("fc_")
     assert call["arguments"] == "{}"
     assert "lc_1" not in b"".join(frames).decode()
