@@ -1,4 +1,4 @@
-"""The command line: `fermata serve`, `migrate`, `sweep`."""
+"""The command line: `fermata serve`, `migrate`, `sweep`, `keys`."""
 
 from __future__ import annotations
 
@@ -9,24 +9,31 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from gateway.app import create_app, start_log
 from gateway.errors import FermataError, StartupError
+from gateway.http.auth import methods_of
+from gateway.http.tokens import is_name
 from gateway.runs.catalog import load_graphs
 from gateway.runs.recovery import log_swept
 from gateway.settings import SETTINGS, Settings
 from gateway.store import embedded
-from gateway.store.db import migrate, open_database
+from gateway.store.db import Connection, migrate, open_database
+from gateway.store.keys import ApiKey, create_key, list_keys, revoke_key
 from gateway.store.retention import sweep
 
 logger = logging.getLogger("fermata")
+
+REFUND_DEMO = "interruptible-approval"
+
+R = TypeVar("R")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -39,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         # ended too.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         with _database(settings) as with_database:
-            arguments.run(with_database)
+            arguments.run(with_database, arguments)
     except FermataError as error:
         print(f"fermata: {error.message}", file=sys.stderr)
         return 1
@@ -66,7 +73,29 @@ def _parser() -> argparse.ArgumentParser:
         "migrate", help="bring the database's schema up to date, no more"
     ).set_defaults(run=_migrate)
     commands.add_parser("sweep", help="delete once what has expired").set_defaults(run=_sweep)
+    _add_keys(commands.add_parser("keys", help="create, list and revoke API keys"))
     return parser
+
+
+def _add_keys(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="command")
+    create = commands.add_parser("create", help="print a new key, this once")
+    create.add_argument("--tenant", required=True, type=_name, help="whose runs it may see")
+    create.add_argument("--subject", required=True, type=_name, help="the person or program")
+    create.add_argument(
+        "--role", action="append", default=[], type=_name, help="may be given several times"
+    )
+    create.set_defaults(run=_keys_create)
+    commands.add_parser("list", help="all keys, without their secrets").set_defaults(run=_keys_list)
+    revoke = commands.add_parser("revoke", help="revoke a key, for good")
+    revoke.add_argument("id", help="as `list` shows it")
+    revoke.set_defaults(run=_keys_revoke)
+
+
+def _name(text: str) -> str:
+    if not is_name(text):
+        raise argparse.ArgumentTypeError("a name has 1 to 256 printable characters")
+    return text
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -87,7 +116,8 @@ def _database(settings: Settings) -> Iterator[Settings]:
         yield replace(settings, database_url=dsn, database_direct_url=dsn, prepared_statements=True)
 
 
-def _serve(settings: Settings) -> None:
+def _serve(settings: Settings, _: argparse.Namespace) -> None:
+    methods_of(settings)  # before there are workers, which would only die one by one
     if settings.workers > 1:
         _serve_with_workers(settings)
         return
@@ -123,6 +153,7 @@ def _serve_with_workers(settings: Settings) -> None:
         FERMATA_DATABASE_URL=settings.database_url or "",
         FERMATA_DATABASE_DIRECT_URL=settings.database_direct_url or "",
         FERMATA_GRAPHS=settings.graphs,
+        FERMATA_HOST=settings.host,
         FERMATA_PREPARED_STATEMENTS="on" if settings.prepared_statements else "off",
         FERMATA_WORKERS=str(settings.workers),
     )
@@ -149,7 +180,9 @@ class _Server(uvicorn.Server):
 
 
 def _welcome(url: str, models: list[str]) -> str:
-    body = f'{{"model": "{models[0]}", "input": "Refund order ORDER-123"}}'
+    refund = REFUND_DEMO in models
+    model, text = (REFUND_DEMO, "Refund order ORDER-123") if refund else (models[0], "Hello")
+    body = f'{{"model": "{model}", "input": "{text}"}}'
     return "\n".join(
         [
             f"Fermata serves {', '.join(models)}",
@@ -160,12 +193,12 @@ def _welcome(url: str, models: list[str]) -> str:
     )
 
 
-def _migrate(settings: Settings) -> None:
+def _migrate(settings: Settings, _: argparse.Namespace) -> None:
     version = asyncio.run(migrate(settings.database_direct_url or ""))
     print(f"The schema is at version {version}.")
 
 
-def _sweep(settings: Settings) -> None:
+def _sweep(settings: Settings, _: argparse.Namespace) -> None:
     asyncio.run(_sweep_once(settings))
 
 
@@ -177,6 +210,43 @@ async def _sweep_once(settings: Settings) -> None:
         f"Expired {swept.expired_runs} runs; deleted {swept.deleted_runs} runs"
         f" and {swept.deleted_responses} responses."
     )
+
+
+def _keys_create(settings: Settings, arguments: argparse.Namespace) -> None:
+    async def create(conn: Connection) -> tuple[str, str]:
+        return await create_key(conn, arguments.tenant, arguments.subject, arguments.role)
+
+    id, key = asyncio.run(_with_connection(settings, create))
+    print(f"The key {id} follows; it is shown this once.", file=sys.stderr, flush=True)
+    print(key)
+
+
+def _keys_list(settings: Settings, _: argparse.Namespace) -> None:
+    for key in asyncio.run(_with_connection(settings, list_keys)):
+        print(_key_line(key))
+
+
+def _key_line(key: ApiKey) -> str:
+    made = f"created {key.created_at:%Y-%m-%d}"
+    state = made if key.revoked_at is None else f"{made}, revoked {key.revoked_at:%Y-%m-%d}"
+    return "\t".join((key.id, key.tenant, key.subject, ",".join(sorted(key.roles)) or "-", state))
+
+
+def _keys_revoke(settings: Settings, arguments: argparse.Namespace) -> None:
+    async def revoke(conn: Connection) -> bool:
+        return await revoke_key(conn, arguments.id)
+
+    if not asyncio.run(_with_connection(settings, revoke)):
+        raise FermataError(f"There is no key {arguments.id}; `fermata keys list` shows all.")
+    print(f"The key {arguments.id} is revoked.")
+
+
+async def _with_connection(settings: Settings, act: Callable[[Connection], Awaitable[R]]) -> R:
+    """What `act` does with the database, whose schema may not be there yet."""
+    await migrate(settings.database_direct_url or "")
+    database_url = settings.database_url or ""
+    async with open_database(database_url, size=1) as database, database.connection() as conn:
+        return await act(conn)
 
 
 if __name__ == "__main__":

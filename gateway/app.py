@@ -15,7 +15,8 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
 from gateway.errors import FermataError, StartupError
-from gateway.http import health, models, responses
+from gateway.http import health, interrupts, models, responses
+from gateway.http.auth import Authenticated, authenticator_of, methods_of
 from gateway.http.envelope import on_anything_else, on_fermata_error, on_http_exception
 from gateway.http.middleware import RequestFacts
 from gateway.http.state import Gateway
@@ -35,7 +36,10 @@ PARENT_LOOK = 0.5  # seconds
 
 
 def create_app(settings: Settings, graphs: Mapping[str, Graph]) -> FastAPI:
-    """The ASGI application that serves `graphs`; `settings.database_url` must be set."""
+    """The ASGI application that serves `graphs`; `settings.database_url` must be set.
+
+    Raises `StartupError` for settings that would let others in by mistake."""
+    methods_of(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -43,12 +47,15 @@ def create_app(settings: Settings, graphs: Mapping[str, Graph]) -> FastAPI:
             app.state.gateway = gateway
             yield
 
-    app = FastAPI(title="Fermata", lifespan=lifespan, redirect_slashes=False)
-    for router in (responses.router, models.router, health.router):
+    app = FastAPI(
+        title="Fermata", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None
+    )
+    for router in (responses.router, interrupts.router, models.router, health.router):
         app.include_router(router)
     app.add_exception_handler(FermataError, on_fermata_error)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(Exception, on_anything_else)
+    app.add_middleware(Authenticated)
     app.add_middleware(RequestFacts)
     return app
 
@@ -66,6 +73,7 @@ def start_log(level: str) -> None:
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # the welcome says what matters
 
 
 @asynccontextmanager
@@ -83,7 +91,8 @@ async def _running(settings: Settings, graphs: Mapping[str, Graph]) -> AsyncIter
         keep = Keep(wait=settings.interrupt_ttl, response=settings.response_retention)
         leases = Leases(database, settings.lease_ttl)
         coordinator = Coordinator(database, leases, await serve_graphs(graphs), keep)
-        gateway = Gateway(settings, coordinator, int(time.time()))
+        authenticator = authenticator_of(settings, database)
+        gateway = Gateway(settings, coordinator, int(time.time()), authenticator)
         await stack.enter_async_context(_background(gateway))
         stack.push_async_callback(coordinator.close, settings.shutdown_grace)
         yield gateway

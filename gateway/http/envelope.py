@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.errors import FermataError, InvalidRequest, MethodNotAllowed, NotFound
+from gateway.errors import FermataError, InvalidRequest, MethodNotAllowed, NotFound, Unauthenticated
 from gateway.wire import encoding
 from gateway.wire.items import error_resource
 
@@ -19,6 +19,8 @@ def error_response(error: FermataError) -> Response:
     """The envelope, with the header that tells the SDKs whether a retry can help."""
     retry = error.retry_after
     headers = {"x-should-retry": "false"} if retry is None else {"retry-after": str(retry)}
+    if error.status == Unauthenticated.status:
+        headers["www-authenticate"] = "Bearer"
     body = encoding.dumps({"error": error_resource(error)}).encode()
     return Response(body, error.status, headers, media_type="application/json")
 

@@ -14,6 +14,7 @@ from gateway.http.auth import principal_of
 from gateway.http.body import read_body
 from gateway.http.sse import stream
 from gateway.http.state import gateway_of
+from gateway.runs import reviewing
 from gateway.runs.coordinator import Reply
 from gateway.wire.request import parse_create
 
@@ -60,6 +61,7 @@ async def _left(request: Request) -> None:
 
 @router.get("/v1/responses/{response_id}", response_model=None)
 async def retrieve_response(request: Request, response_id: str) -> Response:
-    """A stored response as it stands."""
-    body = await gateway_of(request).coordinator.retrieve(response_id, principal_of(request))
+    """A stored response as it stands, with what reviewers' answers made of it."""
+    coordinator = gateway_of(request).coordinator
+    body = await reviewing.retrieve(coordinator, response_id, principal_of(request))
     return Response(body, media_type=JSON)

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast
 
 from starlette.requests import Request
 
 from gateway.runs.coordinator import Coordinator
+from gateway.runs.principal import Principal
 from gateway.settings import Settings
+
+
+class Authenticator(Protocol):
+    """Finds out whose credentials these are."""
+
+    async def principal(self, credentials: str) -> Principal:
+        """Whose they are. Raises `Unauthenticated`, or `Unavailable` if that cannot be told now."""
 
 
 @dataclass(slots=True)
 class Gateway:
-    """The running process. `started_at` is in whole seconds since the epoch."""
+    """The running process. `started_at` is in whole seconds since the epoch; without an
+    `authenticator` everybody may ask."""
 
     settings: Settings
     coordinator: Coordinator
     started_at: int
+    authenticator: Authenticator | None
     migrated: bool = False
     """Whether the schema is known to be there: until then no request can be served."""
 

@@ -6,7 +6,7 @@ behind a transaction-mode pooler, where the next statement may meet another back
 statements are used only when the server is our own embedded one; behind a pooler only
 `prepare_threshold=None` works (measured with pgbouncer).
 
-Statements live in `sql/queries.sql`, each under `-- name:` with a comment that says why it is as
+Statements live in `sql/*.sql`, each under `-- name:` with a comment that says why it is as
 it is.
 
 Migrations are numbered files, applied in order, each in one transaction, under an advisory lock
@@ -46,8 +46,9 @@ _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
 
 def _statements() -> dict[str, LiteralString]:
-    text = (_SQL / "queries.sql").read_text()
-    return {name: _COMMENT.sub("", body).strip() for name, body in _STATEMENT.findall(text)}
+    texts = [file.read_text() for file in _SQL.iterdir() if file.name.endswith(".sql")]
+    found = [statement for text in texts for statement in _STATEMENT.findall(text)]
+    return {name: _COMMENT.sub("", body).strip() for name, body in found}
 
 
 SQL: Mapping[str, LiteralString] = _statements()
@@ -60,7 +61,7 @@ async def send(conn: Connection, name: str, **params: Any) -> Cursor:
 
 
 async def fetch(conn: Connection, name: str, **params: Any) -> list[Row]:
-    """All rows of the named statement (`sql/queries.sql`)."""
+    """All rows of the named statement (`sql/*.sql`)."""
     cursor = await conn.execute(SQL[name], params)
     return await cursor.fetchall()
 

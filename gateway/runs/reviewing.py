@@ -1,0 +1,400 @@
+"""Questions answered one by one, by people who are not the client.
+
+An answer is stored on its question; the last one of a batch resumes the run, under a new response
+that *follows* the one that asked. No client asked for that response, so its output is shown to
+whoever retrieves the one that asked: `shown` puts them together when they are read. Nothing that
+was told is rewritten, and a client's own answer changes nothing about the response that asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from gateway.errors import (
+    InterruptAlreadyAnswered,
+    InvalidRequest,
+    ModelNotFound,
+    NotFound,
+    PreviousResponseNotFound,
+    ResponseInProgress,
+    Unavailable,
+)
+from gateway.human.run import CurrentRun, settings_from
+from gateway.runs.coordinator import Coordinator
+from gateway.runs.execution import Execution, Frameline
+from gateway.runs.graph import Outset
+from gateway.runs.lease import Lease
+from gateway.runs.lookup import find_previous, plausible
+from gateway.runs.principal import Principal
+from gateway.runs.review import is_allowed, may_answer
+from gateway.runs.run import (
+    AskedQuestion,
+    KnownRun,
+    Previous,
+    RunStatus,
+    already_answered,
+    refuse_closed,
+)
+from gateway.store.checkpoints import load_checkpoints
+from gateway.store.db import Connection, Database, Row, fetch, fetch_one, send
+from gateway.wire import answers, encoding
+from gateway.wire.encoding import Json
+from gateway.wire.history import FunctionCallOutput
+from gateway.wire.ids import new_id
+from gateway.wire.items import Response, Usage
+from gateway.wire.request import CreateResponse
+from gateway.wire.writer import Writer
+
+ROWS_AT_ONCE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """A question as its reviewers see it. `expires_at` is its own, or its run's."""
+
+    call_id: str
+    response_id: str
+    model: str
+    name: str
+    requester: str
+    status: str
+    question: answers.Question
+    answerable: bool
+    answered_by: str | None
+    created_at: datetime
+    answered_at: datetime | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one answer does. `values` are all answers of the batch so far, as JSON text by call id;
+    `last` says that none is missing, `again` that the run failed after them."""
+
+    values: Mapping[str, str]
+    last: bool
+    again: bool = False
+
+
+# --- reading ---
+
+
+async def open_questions(
+    database: Database, principal: Principal, limit: int, after: str | None
+) -> tuple[list[OpenQuestion], bool]:
+    """The oldest `limit` questions that `principal` may answer, and whether there are more.
+
+    Raises `InvalidRequest` if `after` is not the call id of a question.
+    """
+    found: list[OpenQuestion] = []
+    async with database.connection() as conn:
+        cursor = await _cursor(conn, principal, after)
+        while len(found) <= limit:
+            rows = await fetch(
+                conn, "open_interrupts", tenant=principal.tenant, batch=ROWS_AT_ONCE, **cursor
+            )
+            seen = (_open_question(row, principal) for row in rows)
+            found += [question for question in seen if question.answerable]
+            if len(rows) < ROWS_AT_ONCE:
+                break
+            cursor = {"created_at": rows[-1]["created_at"], "call_id": rows[-1]["call_id"]}
+    return found[:limit], len(found) > limit
+
+
+async def _cursor(conn: Connection, principal: Principal, after: str | None) -> dict[str, Any]:
+    if after is None:
+        return {"created_at": "-infinity", "call_id": ""}
+    row = await _row(conn, principal, after)
+    if row is None:
+        raise InvalidRequest(f"There is no question '{after}' to go on after.", param="after")
+    return {"created_at": row["created_at"], "call_id": after}
+
+
+async def one_question(database: Database, principal: Principal, call_id: str) -> OpenQuestion:
+    """The question, whatever became of it. Raises `NotFound`."""
+    async with database.connection() as conn:
+        row = await _row(conn, principal, call_id)
+    if row is None:
+        raise _not_found(call_id)
+    return _open_question(row, principal)
+
+
+async def _row(conn: Connection, principal: Principal, call_id: str) -> Row | None:
+    if not plausible(call_id):
+        return None
+    return await fetch_one(conn, "interrupt", tenant=principal.tenant, call_id=call_id)
+
+
+def _not_found(call_id: str) -> NotFound:
+    return NotFound(f"Interrupt with call_id '{call_id}' not found.", param="call_id")
+
+
+def _open_question(row: Row, principal: Principal) -> OpenQuestion:
+    question = answers.Question.of_stored(row["question"])
+    allowed = is_allowed(
+        roles=question.roles,
+        four_eyes=question.four_eyes,
+        requester=row["requester"],
+        principal=principal,
+    )
+    return OpenQuestion(
+        call_id=row["call_id"],
+        response_id=row["response_id"],
+        model=row["model"],
+        name=row["name"],
+        requester=row["requester"],
+        status=row["status"],
+        question=question,
+        answerable=allowed and row["status"] == "pending",
+        answered_by=row["answered_by"],
+        created_at=row["created_at"],
+        answered_at=row["answered_at"],
+        expires_at=question.expires_at or row["expires_at"],
+    )
+
+
+# --- answering ---
+
+
+async def answer_one(
+    coordinator: Coordinator, call_id: str, output: str, principal: Principal
+) -> None:
+    """Take this answer for good; the last one of its batch resumes the run in the background.
+
+    `output` is what the `output` of a `function_call_output` would be. Raises `NotFound`,
+    `ReviewerNotAllowed` and the refusals of an answer by `previous_response_id`.
+    """
+    item = FunctionCallOutput(call_id, output, {})
+    async with coordinator.database.pipeline() as (conn, _):
+        previous = await _asked(conn, principal.tenant, item)
+        if previous is None or previous.run is None:
+            raise _not_found(call_id)
+        step = plan_one(previous.questions, previous.run, item, principal)
+        if step is None:
+            return
+        if not step.last:
+            await _keep(conn, principal, call_id, step.values[call_id])
+            return
+        execution = await _resume(
+            coordinator, conn, principal, previous, previous.run, step, call_id
+        )
+    coordinator._launch(execution)
+
+
+def plan_one(
+    questions: Sequence[AskedQuestion],
+    run: KnownRun,
+    item: FunctionCallOutput,
+    principal: Principal,
+) -> Step | None:
+    """What this answer does; None if it was accepted before. Pure."""
+    asked = next(one for one in questions if one.call_id == item.call_id)
+    may_answer(
+        roles=asked.question.roles,
+        four_eyes=asked.question.four_eyes,
+        requester=run.requester,
+        principal=principal,
+    )
+    _refuse_closed(asked, run)
+    answer = answers.read(asked.question, item, param="output")
+    text = encoding.dumps(answer.resume_value(asked.question, principal.subject))
+    stored = {one.call_id: one.answer for one in questions if one.answer is not None}
+    values = {**stored, item.call_id: text}
+    last = len(values) == len(questions)
+    if asked.status == "pending":
+        return Step(values, last)
+    if asked.answer != text or asked.reviewer != principal.subject:
+        refusal = already_answered(asked, run, "; that answer stands")
+        raise InterruptAlreadyAnswered(refusal.message, param="output")
+    return Step(values, last, again=True) if run.status is RunStatus.STALLED else None
+
+
+def _refuse_closed(asked: AskedQuestion, run: KnownRun) -> None:
+    try:
+        refuse_closed([asked], run)
+    except InvalidRequest as refusal:
+        refusal.param = "call_id"  # this request has no `input`
+        raise
+
+
+async def _asked(conn: Connection, tenant: str, item: FunctionCallOutput) -> Previous | None:
+    """The batch that the question belongs to; its run is locked. As a client would name it that
+    sends nothing but this output."""
+    request = CreateResponse(model="", raw={}, input=(item,))
+    try:
+        return await find_previous(conn, tenant, request, (item.call_id,))
+    except PreviousResponseNotFound:
+        return None
+
+
+async def _keep(conn: Connection, principal: Principal, call_id: str, answer: str) -> None:
+    kept = await send(
+        conn,
+        "keep_answer",
+        tenant=principal.tenant,
+        call_id=call_id,
+        answer=answer,
+        reviewer=principal.subject,
+    )
+    if await kept.fetchone() is None:
+        raise ResponseInProgress(f"The question {call_id} is being answered.")
+
+
+async def _resume(
+    coordinator: Coordinator,
+    conn: Connection,
+    principal: Principal,
+    previous: Previous,
+    run: KnownRun,
+    step: Step,
+    call_id: str,
+) -> Execution:
+    """The last answer, in the caller's transaction: stored before the graph is resumed."""
+    asking = await fetch_one(conn, "response", tenant=principal.tenant, id=previous.response_id)
+    execution = await _execution(coordinator, conn, principal, previous, run, step, asking)
+    accepted = await send(
+        conn,
+        "accept_answers",
+        id=execution.response_id,
+        tenant=principal.tenant,
+        run_id=run.id,
+        model=previous.model,
+        previous_id=previous.response_id,
+        stored=execution.stored,
+        input=encoding.dumps([_told(one, step.values[one.call_id]) for one in previous.questions]),
+        body=execution.writer.resource().decode(),
+        owner=coordinator.leases.owner,
+        ttl=coordinator.leases.ttl,
+        reviewer=principal.subject,
+        call_ids=[call_id],
+        answers=[step.values[call_id]],
+        from_status="answered" if step.again else "pending",
+    )
+    both = {"tenant": principal.tenant, "id": execution.response_id}
+    await send(conn, "carry_answers", asking=previous.response_id, **both)
+    await send(conn, "follow", asking=previous.response_id, **both)
+    row = await accepted.fetchone()
+    if row is None or row["token"] is None or row["consumed"] != 1:
+        raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
+    execution.lease = Lease(run.id, row["token"])
+    return execution
+
+
+async def _execution(
+    coordinator: Coordinator,
+    conn: Connection,
+    principal: Principal,
+    previous: Previous,
+    run: KnownRun,
+    step: Step,
+    asking: Row | None,
+) -> Execution:
+    served = coordinator.graphs.get(previous.model)
+    if served is None or asking is None:
+        raise ModelNotFound(previous.model)
+    if coordinator.closing:
+        raise Unavailable("This process is shutting down.")
+    interrupts = {one.call_id: one.interrupt_id for one in previous.questions}
+    values = {interrupts[call]: encoding.loads(text) for call, text in step.values.items()}
+    memory = await load_checkpoints(conn, run.id)
+    response = _following(encoding.loads(asking["body"]))
+    current = CurrentRun(
+        run_id=run.id,
+        response_id=response.id,
+        tenant=principal.tenant,
+        requester=run.requester,
+        settings=settings_from(run.settings),
+    )
+    return Execution(
+        served=served,
+        current=current,
+        outset=Outset(memory=memory, answers=values, again=step.again),
+        writer=Writer(response),
+        line=Frameline(wanted=False),
+        stored=asking["stored"],
+        only_calls=False,
+        lease_id=run.id,
+    )
+
+
+def _following(asking: Mapping[str, Json]) -> Response:
+    """A new response that echoes the request of the one that asked."""
+    response = Response.of_resource({**asking, "previous_response_id": asking["id"]})
+    return replace(
+        response, id=new_id("resp"), created_at=int(time.time()), background=False, ids=()
+    )
+
+
+def _told(asked: AskedQuestion, text: str) -> dict[str, Json]:
+    """An accepted answer as an item: of the history, and of what the asking response shows. Who
+    gave it is for the graph and the record."""
+    value = encoding.loads(text)
+    if asked.question.form == "fermata":
+        text = encoding.dumps({key: value[key] for key in value if key != "reviewer"})
+    return {
+        "id": new_id("fco"),
+        "type": "function_call_output",
+        "status": "completed",
+        "call_id": asked.call_id,
+        "output": value if isinstance(value, str) else text,
+    }
+
+
+# --- what the response that asked shows ---
+
+
+async def retrieve(coordinator: Coordinator, response_id: str, principal: Principal) -> bytes:
+    """The Response resource as it stands, as JSON, and what reviewers' answers made of it.
+
+    Raises `NotFound`.
+    """
+    not_found = NotFound(f"Response with id '{response_id}' not found.", param="response_id")
+    if not plausible(response_id):
+        raise not_found
+    async with coordinator.database.pipeline() as (conn, _):
+        names = {"tenant": principal.tenant, "id": response_id}
+        found = await send(conn, "response", **names)
+        followers = await send(conn, "followers", **names)
+        row = await found.fetchone()
+        following = await followers.fetchall()
+    if row is None or not row["stored"]:
+        raise not_found
+    body = str(row["body"])
+    return encoding.dumps(shown(body, following)).encode() if following else body.encode()
+
+
+def shown(body: str, following: Sequence[Row]) -> dict[str, Json]:
+    """The resource with the answers and the outputs of all that follows it, and the state of the
+    last. `fermata.continued_by` names that one: what comes next belongs there."""
+    resource: dict[str, Json] = encoding.loads(body)
+    output = list(resource["output"])
+    usages = [resource["usage"]]
+    last = resource
+    for row in following:
+        last = encoding.loads(row["body"])
+        output += [*encoding.loads(row["input"]), *last["output"]]
+        usages.append(last["usage"])
+    states = ("status", "completed_at", "error", "incomplete_details")
+    return {
+        **resource,
+        **{name: last[name] for name in states},
+        "output": output,
+        "usage": _sum(usages),
+        "fermata": {"continued_by": last["id"]},
+    }
+
+
+def _sum(usages: Sequence[Mapping[str, Any] | None]) -> dict[str, Json] | None:
+    known = [Usage.of_resource(usage) for usage in usages if usage is not None]
+    return sum(known, Usage()).resource() if known else None
+
+
+async def newest_of(conn: Connection, tenant: str, response_id: str) -> str:
+    """The response that carries what a response has become through reviewers: itself, if none
+    answered. What continues the one that asked, without answering it, continues this one."""
+    rows = await fetch(conn, "followers", tenant=tenant, id=response_id)
+    return str(rows[-1]["id"]) if rows else response_id
