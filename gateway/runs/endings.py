@@ -104,7 +104,8 @@ def ending_of(execution: Execution, end: Draft, keep: Keep) -> Ending:
     """The row of the ended response."""
     period = keep.response if execution.stored else REPLAY
     if end.asked:
-        period += keep.wait  # it is asked about while its run waits, and still after that
+        # It is asked about while its run waits, and a while after that: 410, not unknown.
+        period = max(period, keep.wait + REPLAY)
     return Ending(execution.response_id, end.response_status, end.body.decode(), period)
 
 
