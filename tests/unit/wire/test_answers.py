@@ -85,7 +85,7 @@ def test_a_typed_question_has_its_room() -> None:
         ('"quoted"', "quoted"),
         ('{"a": 1', '{"a": 1'),
         (' {"a": 1} ', {"a": 1}),
-        ("1180591620717411303424", 2**70),
+        ("18446744073709551615", 2**64 - 1),
         ("NaN", "NaN"),
         ("[Infinity]", "[Infinity]"),
         ("1e400", "1e400"),
@@ -101,6 +101,13 @@ def test_C09_C14_a_raw_answer_is_json_or_the_text(text: str, value: Any) -> None
     assert found == value
     assert type(found) is type(value)
     assert read(Question("any"), answered(text), "input[0].output") == Answer(value)
+
+
+def test_what_langgraph_could_not_store_is_refused_before_it_kills_the_run() -> None:
+    assert read_raw("1180591620717411303424") == 2**70
+    for text in ("1180591620717411303424", '{"a": [-9223372036854775809]}'):
+        with pytest.raises(InvalidInterruptAnswer, match="beyond 64 bits"):
+            read(Question("any"), answered(text), "input[0].output")
 
 
 def test_C09_parts_of_text_are_one_answer() -> None:
