@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any, cast
 
 from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Send, interrupt
 
@@ -56,6 +58,30 @@ def says(message: AIMessage) -> StateGraph[Any, Any, Any, Any]:
 async def speak(text: str) -> BaseMessage:
     """A model's message, token by token."""
     return await GenericFakeChatModel(messages=iter([AIMessage(text)])).ainvoke("")
+
+
+class CountedModel(GenericFakeChatModel):
+    """Brings its usage as real models do: with the message, or with the last chunk."""
+
+    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        result = super()._generate(*args, **kwargs)
+        for generation in result.generations:
+            cast(AIMessage, generation.message).usage_metadata = USAGE
+        return result
+
+    def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
+        # The base streams what `_generate` gives, so the usage is told here, once, at the end.
+        yield from super()._stream(*args, **kwargs)
+        yield ChatGenerationChunk(message=AIMessageChunk("", usage_metadata=USAGE))
+
+
+def counted_model(text: str) -> CountedModel:
+    return CountedModel(messages=iter([AIMessage(text)]))
+
+
+async def think_and_speak(state: MessagesState) -> dict[str, Any]:
+    await counted_model("hm").ainvoke("")
+    return {"messages": [await counted_model("so be it").ainvoke("")]}
 
 
 def last_text(state: MessagesState) -> str:
@@ -165,6 +191,7 @@ GRAPHS: dict[str, Graph] = {
     "refusal": Graph(says(AIMessage("", additional_kwargs={"refusal": "I will not."}))),
     "truncation": Graph(says(AIMessage("Once", response_metadata={"finish_reason": "length"}))),
     "usage": Graph(says(AIMessage("counted", usage_metadata=USAGE))),
+    "model-usage": Graph(chain(think_and_speak)),
     "remember": Graph(chain(remember)),
     "settings": Graph(chain(settings)),
     "ask": Graph(chain(announce, ask), interrupt_name="go_on"),

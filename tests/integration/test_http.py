@@ -433,6 +433,7 @@ def shape(item: Json) -> Json:
         ("refusal", "completed", ["message"]),
         ("truncation", "incomplete", ["message"]),
         ("usage", "completed", ["message"]),
+        ("model-usage", "completed", ["message"]),
         ("remember", "completed", ["message"]),
         ("fail", "failed", ["message"]),
     ],
@@ -464,10 +465,19 @@ async def test_what_is_said_thought_called_and_counted(api: Api) -> None:
     assert refusal["content"] == [{"type": "refusal", "refusal": "I will not."}]
     cut = await api.create("truncation", "hi")
     assert cut["incomplete_details"] == {"reason": "max_output_tokens"}
-    usage = (await api.create("usage", "hi"))["usage"]
-    assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (10, 5, 15)
-    assert usage["input_tokens_details"]["cached_tokens"] == 4
-    assert usage["output_tokens_details"]["reasoning_tokens"] == 2
+
+
+@BOTH
+@pytest.mark.parametrize(("model", "times"), [("usage", 1), ("model-usage", 2)])
+async def test_tokens_are_counted_once_a_model_call(
+    api: Api, model: str, times: int, stream: bool
+) -> None:
+    """Of models that are said and thought, and of a message that a node brings with its usage."""
+    usage = (await api.told(model, "hi", stream=stream))["usage"]
+    counted = [usage[key] for key in ("input_tokens", "output_tokens", "total_tokens")]
+    assert counted == [10 * times, 5 * times, 15 * times]
+    assert usage["input_tokens_details"]["cached_tokens"] == 4 * times
+    assert usage["output_tokens_details"]["reasoning_tokens"] == 2 * times
 
 
 async def test_the_graph_sees_the_settings_and_the_client_their_echo(api: Api) -> None:

@@ -222,3 +222,14 @@ def test_reasoning_and_built_in_tools_are_left_out() -> None:
         {"type": "web_search_call", "id": "ws_1", "status": "completed"},
     )
     assert brief(messages) == [("human", "a")]
+
+
+def test_what_history_holds_is_not_said_again() -> None:
+    """Clients that name the previous response may echo its items all the same."""
+    history = items(user("a", id="msg_1"), {"role": "assistant", "content": "b", "id": "msg_2"})
+    echoed = items({"role": "assistant", "content": "b", "id": "msg_2"}, user("c"))
+    assert [one.content for one in conversation(history, echoed, None)] == ["a", "b", "c"]
+
+
+def test_equal_texts_without_ids_are_all_said() -> None:
+    assert brief(said(user("a"), user("a"))) == [("human", "a"), ("human", "a")]
