@@ -27,7 +27,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode, ToolRuntime
-from langgraph.types import Command
+from langgraph.types import Command, Send
 from pydantic import BaseModel, ValidationError, field_validator
 
 from gateway.errors import StartupError
@@ -685,3 +685,25 @@ def test_one_call_of_a_tool_node_is_asked_about(sync: bool) -> None:
     assert asked.question["payload"] == {"user": "user-1", "revoke_sessions": False}
     asked.answer("approve")
     assert ran == [("reset", "user-1", False)]
+
+
+def each_call(state: MessagesState) -> list[Send]:
+    message = state["messages"][-1]
+    assert isinstance(message, AIMessage)
+    return [Send("tools", [call]) for call in message.tool_calls]
+
+
+@both
+def test_calls_that_are_sent_each_are_asked_about_each(sync: bool) -> None:
+    builder = StateGraph(MessagesState)
+    builder.add_node("tools", ToolNode([guard(reset_password, POLICY)]))
+    builder.add_conditional_edges(START, each_call, ["tools"])
+    asked = Asked(builder.compile(checkpointer=InMemorySaver()), sync)
+    calls = [call("reset_password", id=f"call_{n}", user=f"user-{n}") for n in (1, 2)]
+    asked.start({"messages": [AIMessage("", tool_calls=calls)]})
+    ids = {
+        one.value["payload"]["user"]: one.id
+        for one in asked.graph.get_state(asked.config).interrupts
+    }
+    asked.answer({ids["user-1"]: "reject", ids["user-2"]: "approve"})
+    assert ran == [("reset", "user-2", False)]
