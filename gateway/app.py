@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from gateway.errors import FermataError, StartupError
 from gateway.http import health, interrupts, models, responses
 from gateway.http.auth import Authenticated, authenticator_of, methods_of
-from gateway.http.envelope import on_anything_else, on_fermata_error, on_http_exception
+from gateway.http.envelope import on_fermata_error, on_http_exception
 from gateway.http.middleware import RequestFacts
 from gateway.http.state import Gateway
 from gateway.runs.catalog import load_graphs, serve_graphs
@@ -54,7 +54,6 @@ def create_app(settings: Settings, graphs: Mapping[str, Graph]) -> FastAPI:
         app.include_router(router)
     app.add_exception_handler(FermataError, on_fermata_error)
     app.add_exception_handler(HTTPException, on_http_exception)
-    app.add_exception_handler(Exception, on_anything_else)
     app.add_middleware(Authenticated)
     app.add_middleware(RequestFacts)
     return app

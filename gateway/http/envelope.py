@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,8 +9,6 @@ from starlette.responses import Response
 from gateway.errors import FermataError, InvalidRequest, MethodNotAllowed, NotFound, Unauthenticated
 from gateway.wire import encoding
 from gateway.wire.items import error_resource
-
-logger = logging.getLogger("fermata.http")
 
 
 def error_response(error: FermataError) -> Response:
@@ -39,9 +35,3 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == NotFound.status:
         return error_response(NotFound(f"There is nothing at {request.url.path}."))
     return error_response(InvalidRequest(str(error.detail)))
-
-
-async def on_anything_else(request: Request, error: Exception) -> Response:
-    """A bug of ours: the traceback goes into the log, never to the client."""
-    logger.error("unhandled error in %s", request.url.path, exc_info=error)
-    return error_response(FermataError("The server had an error while processing your request."))

@@ -5,12 +5,17 @@ Starlette's BaseHTTPMiddleware would put a task and a queue between a stream and
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.errors import FermataError
+from gateway.http.envelope import error_response
 from gateway.wire.ids import new_id
+
+logger = logging.getLogger("fermata.http")
 
 _SANE_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -29,8 +34,12 @@ class RequestFacts:
         started = time.perf_counter()
         request_id = _request_id(scope)
 
+        told = False
+
         async def send_with_facts(message: Message) -> None:
+            nonlocal told
             if message["type"] == "http.response.start":
+                told = True
                 spent = int((time.perf_counter() - started) * 1000)
                 message["headers"] = [
                     *message["headers"],
@@ -39,7 +48,15 @@ class RequestFacts:
                 ]
             await send(message)
 
-        await self.app(scope, receive, send_with_facts)
+        try:
+            await self.app(scope, receive, send_with_facts)
+        except Exception:
+            # A bug of ours: the traceback goes into the log, never to the client.
+            logger.exception("unhandled error in %s (%s)", scope["path"], request_id.decode())
+            if told:
+                raise
+            answer = error_response(FermataError("The server had an error; its log says more."))
+            await answer(scope, receive, send_with_facts)
 
 
 def _request_id(scope: Scope) -> bytes:

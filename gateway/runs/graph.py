@@ -196,6 +196,7 @@ class _Drive:
         self.current = current
         self.graph = served._graph.copy({"checkpointer": outset.memory})
         self.interrupts: dict[str, Interrupt] = {}
+        self.asking: set[tuple[str, ...]] = set()  # namespaces of the subgraphs that interrupt
         self.result: Any = None
         self.transcript = Transcript(
             speaks=served.speaks,
@@ -263,6 +264,8 @@ class _Drive:
         if kind == "values":
             self.result = self.result if part["ns"] else part["data"]
             return ()
+        if part["ns"] and "__interrupt__" in part["data"]:
+            self.asking.add(part["ns"])
         return self._updated(part["data"], part["ns"]) if self.served.shares(part["ns"]) else ()
 
     def _updated(self, update: Mapping[str, Any], ns: Sequence[str]) -> Iterable[Any]:
@@ -293,6 +296,19 @@ class _Drive:
             return ("ai", result)
         return ("ai", encoding.dumps(encoding.to_jsonable(result, "result")))
 
+    def _refuse_unresumable(self) -> None:
+        """A subgraph with `checkpointer=False` would ask for ever: nothing holds its answer."""
+        for ns in self.asking:
+            place: RunnableConfig = {
+                "configurable": {"thread_id": self.current.run_id, "checkpoint_ns": "|".join(ns)}
+            }
+            if self.outset.memory.get_tuple(place) is None:
+                name = ns[-1].partition(":")[0]
+                raise RunFailed(
+                    f"The subgraph in node '{name}' asks a question but keeps no checkpoints"
+                    " (checkpointer=False), so that it could never be resumed."
+                )
+
     def _failure(self, error: Exception) -> Failed:
         """An error that names itself (`RunFailed`) is for good: the same run would raise it
         again."""
@@ -301,6 +317,7 @@ class _Drive:
 
     def _outcome(self) -> Paused | Completed:
         usage = self.transcript.usage
+        self._refuse_unresumable()
         if self.interrupts:
             pending = tuple(
                 PendingInterrupt(item.id, item.value) for item in self.interrupts.values()

@@ -178,6 +178,10 @@ async def settings(state: MessagesState) -> dict[str, Any]:
     return {"messages": [AIMessage(f"{wanted.temperature} {names} {dict(wanted.metadata)!a}")]}
 
 
+async def forgetful_subgraph(state: MessagesState) -> Any:
+    return await chain(ask).compile(checkpointer=False).ainvoke(state)
+
+
 CALLS = [
     {"name": "weather", "args": {"city": "Köln"}, "id": "call_weather"},
     {"name": "own_tool", "args": {}, "id": "call_own"},
@@ -201,4 +205,5 @@ GRAPHS: dict[str, Graph] = {
     "fan": Graph(fan_out()),
     "flaky": Graph(chain(ask, effect, fail_once)),
     "fail": Graph(chain(first, fail)),
+    "forgetful": Graph(chain(forgetful_subgraph)),
 }

@@ -606,6 +606,17 @@ async def test_C15_what_cannot_be_told_fails_the_run_naming_the_place(
     assert await api.sql("SELECT id FROM fermata.runs WHERE id = %s", run_id) == []
 
 
+@BOTH
+async def test_C16_a_subgraph_that_could_never_be_resumed_fails_its_run(
+    api: Api, stream: bool
+) -> None:
+    told = await api.told("forgetful", "hi", stream=stream)
+    assert told["status"] == "failed"
+    assert calls(told) == []
+    assert "checkpointer=False" in told["error"]["message"]
+    assert await api.checkpoint_rows(await api.run_of(told)) == 0
+
+
 # --- pausing and resuming --------------------------------------------------------------------
 
 
