@@ -183,7 +183,7 @@ class Coordinator:
             return await self._begin(request, principal, served, ())
         async with self.database.pipeline() as (conn, _):
             previous = await find_previous(conn, principal.tenant, request, call_ids)
-            step = plan(request, previous, principal.subject)
+            step = plan(request, previous, principal)
             if isinstance(step, Repeat):
                 return RepeatedReply(self, principal.tenant, step.response_id)
             if isinstance(step, Resume) and previous is not None and previous.run is not None:
@@ -238,15 +238,15 @@ class Coordinator:
         )
         execution.current = replace(execution.current, requester=run.requester)
         row = _row(request, execution, _continues(request, previous))
-        accepted = await self._record(conn, principal, step, row)
-        if accepted["token"] is None or accepted["consumed"] != len(step.answers):
+        accepted = await self._record(conn, principal, step, row, previous.response_id)
+        if accepted["token"] is None or accepted["consumed"] != len(step.accepts):
             raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
         execution.lease = Lease(run.id, accepted["token"])
         execution.lease_id = run.id
         return execution
 
     async def _record(
-        self, conn: Connection, principal: Principal, step: Resume, row: NewResponse
+        self, conn: Connection, principal: Principal, step: Resume, row: NewResponse, asking: str
     ) -> Row:
         cursor = await send(
             conn,
@@ -262,10 +262,12 @@ class Coordinator:
             owner=self.leases.owner,
             ttl=self.leases.ttl,
             reviewer=principal.subject,
-            call_ids=list(step.answers),
-            answers=list(step.answers.values()),
+            call_ids=list(step.accepts),
+            answers=[step.answers[call_id] for call_id in step.accepts],
             from_status="answered" if step.again else "pending",
         )
+        if len(step.accepts) < len(step.answers):
+            await send(conn, "carry_answers", tenant=row.tenant, id=row.id, asking=asking)
         accepted = await cursor.fetchone()
         assert accepted is not None  # a SELECT of scalars always has its row
         return accepted

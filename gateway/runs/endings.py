@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from gateway.errors import FermataError, LeaseLost, RunFailed
 from gateway.human.run import settings_text
 from gateway.runs.events import Completed, Failed, Outcome, Paused
 from gateway.runs.execution import Execution
 from gateway.runs.lease import Lease
+from gateway.runs.questions import question_of
 from gateway.runs.run import RunStatus
 from gateway.store.checkpoints import save_checkpoints
 from gateway.store.db import Connection, Cursor, Database, send
 from gateway.store.responses import Asked, Ending, ask, asked_columns
-from gateway.wire.answers import Question
 from gateway.wire.ids import new_id
 from gateway.wire.writer import Frames, Writer
 
@@ -110,13 +110,14 @@ def ending_of(execution: Execution, end: Draft, keep: Keep) -> Ending:
 
 
 def _draft_pause(execution: Execution, outcome: Paused, writer: Writer) -> Draft:
-    name = execution.served.declared.interrupt_name
+    default_name = execution.served.declared.interrupt_name
+    now = datetime.now(UTC)
     asked, frames = [], []
     for interrupt in outcome.interrupts:
-        arguments = Question.raw(interrupt.value).arguments()
-        call_id = new_id("call")
-        asked.append(Asked(call_id, interrupt.interrupt_id, name, arguments))
-        frames += writer.function_call(call_id, name, arguments)
+        question = question_of(interrupt, default_name).asked_at(now)
+        name, call_id = question.name or default_name, new_id("call")
+        asked.append(Asked(call_id, interrupt.interrupt_id, name, question.stored()))
+        frames += writer.function_call(call_id, name, question.arguments())
     frames += writer.complete(completed_at=int(time.time()), usage=outcome.usage)
     body = writer.resource(only_calls=execution.only_calls)
     return Draft(RunStatus.WAITING, "completed", writer, frames, body, tuple(asked))

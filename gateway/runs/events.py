@@ -58,6 +58,7 @@ class PendingInterrupt:
 
     interrupt_id: str
     value: Any
+    response_schema: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,7 +320,8 @@ class _Drive:
         self._refuse_unresumable()
         if self.interrupts:
             pending = tuple(
-                PendingInterrupt(item.id, item.value) for item in self.interrupts.values()
+                PendingInterrupt(item.id, item.value, item.response_schema)
+                for item in self.interrupts.values()
             )
             return Paused(pending, usage)
         return Completed(usage, self.transcript.incomplete)

@@ -146,7 +146,7 @@ def _question(row: Row) -> AskedQuestion:
     return AskedQuestion(
         call_id=row["call_id"],
         interrupt_id=row["interrupt_id"],
-        question=Question.of_arguments(row["question"]),
+        question=Question.of_stored(row["question"]),
         status=row["status"],
         answer=row["answer"],
         answered_by=row["answered_by"],

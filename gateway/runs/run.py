@@ -21,9 +21,12 @@ from gateway.errors import (
     InterruptAlreadyAnswered,
     InterruptClosed,
     InterruptExpired,
+    InvalidInterruptAnswer,
     InvalidRequest,
     ResponseInProgress,
 )
+from gateway.runs.principal import Principal
+from gateway.runs.review import may_answer
 from gateway.wire import answers
 from gateway.wire.encoding import dumps
 from gateway.wire.history import FunctionCall, FunctionCallOutput, Item, Message
@@ -116,12 +119,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Every question of the batch is answered. `answers` maps call ids to the values as JSON text.
+    """Every question of the batch is answered. `answers` maps call ids to what the graph is resumed
+    with, as JSON text; `accepts` are those of them that this request brings.
 
     `again`: the run failed after these answers; they are on record already.
     """
 
     answers: Mapping[str, str]
+    accepts: tuple[str, ...]
     again: bool
 
 
@@ -133,12 +138,15 @@ class Repeat:
 
 
 Plan: TypeAlias = Start | Resume | Repeat
+Placed: TypeAlias = tuple[int, FunctionCallOutput]
+"""An output and where it stands in the input."""
 
 
-def plan(request: CreateResponse, previous: Previous | None, subject: str) -> Plan:
-    """What this request does. `subject` is who sends it.
+def plan(request: CreateResponse, previous: Previous | None, principal: Principal) -> Plan:
+    """What this request of `principal` does.
 
-    Raises the refusals of the wire's table: `InvalidRequest` and its kinds, `ResponseInProgress`.
+    Raises the refusals of the wire's table: `InvalidRequest` and its kinds, `ReviewerNotAllowed`,
+    `ResponseInProgress`.
     """
     if previous is None:
         return Start(None)
@@ -148,7 +156,7 @@ def plan(request: CreateResponse, previous: Previous | None, subject: str) -> Pl
             param="model",
         )
     if previous.run is not None and previous.questions:
-        return _plan_answer(request, previous, previous.run, subject)
+        return _plan_answer(request, previous, previous.run, principal)
     if previous.status in ("queued", "in_progress"):
         raise ResponseInProgress(
             f"Response '{previous.response_id}' is still in progress.", param="previous_response_id"
@@ -176,22 +184,53 @@ def _after_last_message(items: Sequence[Item]) -> Sequence[Item]:
 
 
 def _plan_answer(
-    request: CreateResponse, previous: Previous, run: KnownRun, subject: str
+    request: CreateResponse, previous: Previous, run: KnownRun, principal: Principal
 ) -> Resume | Repeat:
+    """Questions may be answered one by one elsewhere (`runs.reviewing`): only what is still open
+    must be answered here, and what was answered must be the same."""
     refuse_closed(previous.questions, run)
     outputs = _outputs(request, previous)
     answered = [question for question in previous.questions if question.status == "answered"]
-    if not outputs and answered:
+    pending = [question for question in previous.questions if question.status == "pending"]
+    if answered and not pending and not outputs:
         raise already_answered(answered[0], run, "; continue from the response that followed")
-    values = _values(previous.questions, outputs)
-    if not answered:
-        return Resume(values, again=False)
+    _refuse_missing(pending, outputs)
+    for question in previous.questions:
+        if question.call_id in outputs:
+            _require_reviewer(question, run, principal)
     for question in answered:
-        if question.answer != values[question.call_id] or question.reviewer != subject:
-            raise already_answered(question, run, "; that answer stands")
+        if question.call_id in outputs:
+            _require_same(question, outputs[question.call_id], run, principal)
+    values = {question.call_id: str(question.answer) for question in answered}
+    for question in pending:
+        values[question.call_id] = _value(question, outputs[question.call_id], principal)
+    if pending:
+        return Resume(values, tuple(question.call_id for question in pending), again=False)
     if run.status is RunStatus.STALLED:
-        return Resume(values, again=True)
+        return Resume(values, tuple(values), again=True)
     return Repeat(str(answered[0].answered_by))
+
+
+def _require_reviewer(question: AskedQuestion, run: KnownRun, principal: Principal) -> None:
+    may_answer(
+        roles=question.question.roles,
+        four_eyes=question.question.four_eyes,
+        requester=run.requester,
+        principal=principal,
+    )
+
+
+def _require_same(
+    question: AskedQuestion, output: Placed, run: KnownRun, principal: Principal
+) -> None:
+    """An accepted answer stands; only its repeat by the same person passes."""
+    stands = already_answered(question, run, "; that answer stands")
+    try:
+        value = _value(question, output, principal)
+    except InvalidInterruptAnswer:
+        raise stands from None
+    if question.answer != value or question.reviewer != principal.subject:
+        raise stands
 
 
 def refuse_closed(questions: Sequence[AskedQuestion], run: KnownRun) -> None:
@@ -205,13 +244,11 @@ def refuse_closed(questions: Sequence[AskedQuestion], run: KnownRun) -> None:
             raise InterruptExpired(f"The question {question.call_id} expired{when}.", param="input")
 
 
-def _outputs(
-    request: CreateResponse, previous: Previous
-) -> dict[str, tuple[int, FunctionCallOutput]]:
+def _outputs(request: CreateResponse, previous: Previous) -> dict[str, Placed]:
     """The outputs that answer this batch, by call id, with their place in the input."""
     asked = {question.call_id for question in previous.questions}
     echoed = {item.call_id for item in request.input if isinstance(item, FunctionCall)}
-    found: dict[str, tuple[int, FunctionCallOutput]] = {}
+    found: dict[str, Placed] = {}
     for index, item in enumerate(request.input):
         if not isinstance(item, FunctionCallOutput):
             continue
@@ -255,20 +292,19 @@ def _last_echo(request: CreateResponse, asked: set[str]) -> int:
     return max(echoes, default=-1)
 
 
-def _values(
-    questions: Sequence[AskedQuestion],
-    outputs: Mapping[str, tuple[int, FunctionCallOutput]],
-) -> dict[str, str]:
-    """Every question's answer as JSON text; the whole batch is read before anything is resumed."""
-    missing = [question.call_id for question in questions if question.call_id not in outputs]
-    if missing:
-        raise InvalidRequest(f"No tool output found for function call {missing[0]}.", param="input")
-    values = {}
-    for question in questions:
-        index, item = outputs[question.call_id]
-        answer = answers.read(question.question, item, param=f"input[{index}].output")
-        values[question.call_id] = dumps(answer.value)
-    return values
+def _refuse_missing(pending: Sequence[AskedQuestion], outputs: Mapping[str, Placed]) -> None:
+    for question in pending:
+        if question.call_id not in outputs:
+            raise InvalidRequest(
+                f"No tool output found for function call {question.call_id}.", param="input"
+            )
+
+
+def _value(question: AskedQuestion, output: Placed, principal: Principal) -> str:
+    """What the graph is resumed with, as JSON text. Raises `InvalidInterruptAnswer`."""
+    index, item = output
+    answer = answers.read(question.question, item, param=f"input[{index}].output")
+    return dumps(answer.resume_value(question.question, principal.subject))
 
 
 def already_answered(question: AskedQuestion, run: KnownRun, rest: str) -> InterruptAlreadyAnswered:

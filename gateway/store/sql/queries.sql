@@ -106,7 +106,8 @@ WITH lease AS (
 ), consumed AS (
     UPDATE fermata.interrupts AS i
        SET status = 'answered', answer = batch.answer::json, answered_by = %(id)s,
-           reviewer = %(reviewer)s, answered_at = coalesce(i.answered_at, now())
+           reviewer = CASE WHEN i.status = 'answered' THEN i.reviewer ELSE %(reviewer)s END,
+           answered_at = coalesce(i.answered_at, now())
       FROM unnest(%(call_ids)b::text[], %(answers)b::text[]) AS batch (call_id, answer)
      WHERE i.call_id = batch.call_id AND i.run_id = %(run_id)s AND i.status = %(from_status)s
     RETURNING i.call_id
