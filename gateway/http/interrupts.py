@@ -78,7 +78,8 @@ def _ready(request: Request) -> Gateway:
 def _limit(text: str | None) -> int:
     if text is None:
         return LIMIT
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST):
+    # The length first: int() refuses to read thousands of digits with an error of its own.
+    if not (len(text) < 4 and text.isascii() and text.isdigit() and 1 <= int(text) <= MOST):
         raise InvalidRequest(f"A whole number from 1 to {MOST} is needed.", param="limit")
     return int(text)
 

@@ -342,10 +342,10 @@ class Coordinator:
 
     async def _finish(self, execution: Execution, outcome: Paused | Completed | Failed) -> None:
         try:
-            end = endings.draft(execution, outcome)
+            end = endings.draft(execution, outcome, self.keep)
         except RunFailed as error:
             failure = Failed(error.message, error.error_code, outcome.usage, final=True)
-            end = endings.draft(execution, failure)
+            end = endings.draft(execution, failure, self.keep)
         try:
             await self._end(execution, end)
         except FermataError:
@@ -353,7 +353,7 @@ class Coordinator:
         except Exception:
             logger.exception("response %s: its ending cannot be stored", execution.response_id)
             failure = Failed("The run's state cannot be stored.", usage=outcome.usage, final=True)
-            await self._end(execution, endings.draft(execution, failure))
+            await self._end(execution, endings.draft(execution, failure, self.keep))
 
     async def _end(self, execution: Execution, end: Draft) -> None:
         """Commit, then tell."""

@@ -22,6 +22,7 @@ from gateway.store.checkpoints import save_checkpoints
 from gateway.store.db import Connection, Cursor, Database, send
 from gateway.store.responses import Asked, Ending, ask, asked_columns
 from gateway.wire.ids import new_id
+from gateway.wire.questions import Question
 from gateway.wire.writer import Frames, Writer
 
 REPLAY = timedelta(hours=24)
@@ -46,16 +47,18 @@ class Draft:
     frames: Frames
     body: bytes
     asked: tuple[Asked, ...] = ()
+    reopens: bool = False
+    """The answers that this response carried were none: their questions are open again."""
 
 
-def draft(execution: Execution, outcome: Outcome) -> Draft:
+def draft(execution: Execution, outcome: Outcome, keep: Keep) -> Draft:
     """Write the ending that `outcome` calls for.
 
     Raises `RunFailed` if what the graph asks cannot be told as JSON; the message names the place.
     """
     writer = execution.writer.fork()
     if isinstance(outcome, Paused):
-        return _draft_pause(execution, outcome, writer)
+        return _draft_pause(execution, outcome, writer, keep)
     if isinstance(outcome, Failed):
         return _draft_failure(execution, outcome, writer)
     return _draft_completion(outcome, writer)
@@ -84,10 +87,17 @@ async def store_ending(database: Database, execution: Execution, end: Draft, kee
         else:
             ended = await _end_resumed(conn, execution, execution.lease, end, keep)
             current = execution.current
+            if end.reopens:
+                await send(conn, "reopen", run_id=current.run_id, id=current.response_id)
             await ask(conn, current.tenant, current.run_id, current.response_id, end.asked)
         await save_checkpoints(conn, execution.current.run_id, execution.outset.memory)
         await pipe.sync()
         _held(ended)
+
+
+def _wait(end: Draft, keep: Keep) -> timedelta:
+    """How long a run waits: until the first of its questions is over."""
+    return min((asked.expires_in for asked in end.asked), default=keep.wait)
 
 
 def _held(ended: Cursor) -> None:
@@ -109,18 +119,30 @@ def ending_of(execution: Execution, end: Draft, keep: Keep) -> Ending:
     return Ending(execution.response_id, end.response_status, end.body.decode(), period)
 
 
-def _draft_pause(execution: Execution, outcome: Paused, writer: Writer) -> Draft:
+def _draft_pause(execution: Execution, outcome: Paused, writer: Writer, keep: Keep) -> Draft:
     default_name = execution.served.declared.interrupt_name
     now = datetime.now(UTC)
     asked, frames = [], []
     for interrupt in outcome.interrupts:
         question = question_of(interrupt, default_name).asked_at(now)
         name, call_id = question.name or default_name, new_id("call")
-        asked.append(Asked(call_id, interrupt.interrupt_id, name, question.stored()))
+        asked.append(_asked(call_id, interrupt.interrupt_id, name, question, keep))
         frames += writer.function_call(call_id, name, question.arguments())
     frames += writer.complete(completed_at=int(time.time()), usage=outcome.usage)
     body = writer.resource(only_calls=execution.only_calls)
     return Draft(RunStatus.WAITING, "completed", writer, frames, body, tuple(asked))
+
+
+def _asked(call_id: str, interrupt_id: str, name: str, question: Question, keep: Keep) -> Asked:
+    own = keep.wait if question.expires_in is None else timedelta(seconds=question.expires_in)
+    return Asked(
+        call_id=call_id,
+        interrupt_id=interrupt_id,
+        name=name,
+        question=question.stored(),
+        expires_in=min(own, keep.wait),
+        has_default=question.on_expiry is not None,
+    )
 
 
 def _draft_completion(outcome: Completed, writer: Writer) -> Draft:
@@ -134,6 +156,8 @@ def _draft_completion(outcome: Completed, writer: Writer) -> Draft:
 def _draft_failure(execution: Execution, outcome: Failed, writer: Writer) -> Draft:
     error: FermataError = RunFailed(outcome.message, code=outcome.code)
     frames = writer.fail(error, usage=outcome.usage)
+    if execution.lease is not None and outcome.refused_answer:
+        return Draft(RunStatus.WAITING, "failed", writer, frames, writer.resource(), reopens=True)
     retry = execution.lease is not None and not outcome.final
     status = RunStatus.STALLED if retry else RunStatus.FAILED
     return Draft(status, "failed", writer, frames, writer.resource())
@@ -155,7 +179,7 @@ async def _pause_first(conn: Connection, execution: Execution, end: Draft, keep:
         requester=current.requester,
         model=execution.served.name,
         settings=settings_text(current.settings),
-        ttl=keep.wait,
+        ttl=_wait(end, keep),
         **asked_columns(end.asked),
     )
 
@@ -171,7 +195,7 @@ async def _end_resumed(
         run_id=lease.id,
         token=lease.token,
         run_status=end.status.value,
-        keep_run=keep.wait if _stays(end) else keep.response,
+        keep_run=_wait(end, keep) if _stays(end) else keep.response,
         id=row.id,
         status=row.status,
         body=row.body,

@@ -88,6 +88,8 @@ class Failed:
     code: str = "run_failed"
     usage: Usage | None = None
     final: bool = False
+    refused_answer: bool = False
+    """LangGraph itself refused the answer, by the model of the question: that stays open."""
 
 
 Piece: TypeAlias = TextDelta | RefusalDelta | ReasoningDelta | MessageDone | ToolCall

@@ -28,9 +28,11 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.runnables import RunnableConfig
 from langgraph.constants import TAG_NOSTREAM
+from langgraph.errors import is_invalid_resume
 from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt
+from pydantic import ValidationError
 
 from gateway.errors import FermataError, InvalidRequest, RunFailed, StartupError
 from gateway.human.run import CurrentRun, enter_run
@@ -312,8 +314,11 @@ class _Drive:
     def _failure(self, error: Exception) -> Failed:
         """An error that names itself (`RunFailed`) is for good: the same run would raise it
         again."""
-        final = isinstance(error, RunFailed)
-        return Failed(*_told(error), usage=self.transcript.usage, final=final)
+        usage = self.transcript.usage
+        if is_invalid_resume(error):
+            message = f"The answer does not fit what the question asks for: {_reasons(error)}"
+            return Failed(message, "invalid_interrupt_answer", usage, refused_answer=True)
+        return Failed(*_told(error), usage=usage, final=isinstance(error, RunFailed))
 
     def _outcome(self) -> Paused | Completed:
         usage = self.transcript.usage
@@ -427,6 +432,16 @@ def _beyond_64_bits(value: Any, place: str) -> str | None:
         entries = ((f"{place}[{index}]", inner) for index, inner in enumerate(value))
     found = (_beyond_64_bits(inner, inner_place) for inner_place, inner in entries)
     return next((hit for hit in found if hit is not None), None)
+
+
+def _reasons(error: BaseException) -> str:
+    """What a validator says about an answer: about what the reviewer sent, so no secret."""
+    if isinstance(error, ValidationError):
+        return "; ".join(
+            f"{'.'.join(map(str, one['loc'])) or 'value'}: {one['msg']}"
+            for one in error.errors(include_url=False, include_context=False, include_input=False)
+        )
+    return str(error)
 
 
 def _told(error: Exception) -> tuple[str, str]:

@@ -1,4 +1,5 @@
-"""What a dead process left: taken over if an answer was accepted, failed otherwise.
+"""What a dead process left: taken over if an answer was accepted, failed otherwise. And what
+nobody answered in time: silence may be an answer.
 
 Runs on every process that serves. A response is orphaned when the lease that keeps it alive is
 gone or over; whoever sees it first acts, and the conditions are checked again in the statement
@@ -13,6 +14,7 @@ from datetime import timedelta
 
 from gateway.errors import RunFailed, Unavailable
 from gateway.runs.coordinator import Coordinator
+from gateway.runs.reviewing import answer_expired
 from gateway.store.db import Row, execute, fetch, fetch_one
 from gateway.store.retention import Swept, sweep
 from gateway.wire import encoding
@@ -37,13 +39,16 @@ async def recover_for_ever(coordinator: Coordinator) -> None:
 
 
 async def recover(coordinator: Coordinator) -> int:
-    """Look once; how many responses were taken over or failed."""
+    """Look once; how many responses were taken over or failed, and silences taken as answers."""
     async with coordinator.database.connection() as conn:
         if abandoned := list(coordinator.abandoned):
             await execute(conn, "disown", ids=abandoned)
             coordinator.abandoned.difference_update(abandoned)
         orphans = await fetch(conn, "orphans", limit=ORPHANS_AT_ONCE)
+        silent = await fetch(conn, "due_defaults", limit=ORPHANS_AT_ONCE)
     done = 0
+    for question in silent:
+        done += await answer_expired(coordinator, question["tenant"], question["call_id"])
     for orphan in orphans:
         if orphan["resumes"]:
             done += await coordinator.take_over(orphan["tenant"], orphan["run_id"], orphan["id"])

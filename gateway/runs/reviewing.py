@@ -50,11 +50,14 @@ from gateway.wire.request import CreateResponse
 from gateway.wire.writer import Writer
 
 ROWS_AT_ONCE = 200
+EXPIRY = "system:expiry"
+"""Who answers when nobody did."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """A question as its reviewers see it. `expires_at` is its own, or its run's."""
+    """A question as its reviewers see it. `expires_at` is its own, or its run's
+    while that waits for it."""
 
     call_id: str
     response_id: str
@@ -141,6 +144,7 @@ def _open_question(row: Row, principal: Principal) -> OpenQuestion:
         requester=row["requester"],
         principal=principal,
     )
+    waits = row["status"] in ("pending", "expired")
     return OpenQuestion(
         call_id=row["call_id"],
         response_id=row["response_id"],
@@ -153,7 +157,7 @@ def _open_question(row: Row, principal: Principal) -> OpenQuestion:
         answered_by=row["answered_by"],
         created_at=row["created_at"],
         answered_at=row["answered_at"],
-        expires_at=question.expires_at or row["expires_at"],
+        expires_at=question.expires_at or (row["expires_at"] if waits else None),
     )
 
 
@@ -183,6 +187,39 @@ async def answer_one(
             coordinator, conn, principal, previous, previous.run, step, call_id
         )
     coordinator._launch(execution)
+
+
+async def answer_expired(coordinator: Coordinator, tenant: str, call_id: str) -> bool:
+    """Give the answer that silence means for a question whose time is over (`on_expiry`).
+
+    False if somebody was faster.
+    """
+    item = FunctionCallOutput(call_id, "", {})
+    silence = Principal(tenant, EXPIRY)
+    async with coordinator.database.pipeline() as (conn, _):
+        previous = await _asked(conn, tenant, item)
+        if previous is None or previous.run is None:
+            return False
+        step = plan_expiry(previous.questions, previous.run, call_id)
+        if step is None:
+            return False
+        if not step.last:
+            await _keep(conn, silence, call_id, step.values[call_id])
+            return True
+        execution = await _resume(coordinator, conn, silence, previous, previous.run, step, call_id)
+    coordinator._launch(execution)
+    return True
+
+
+def plan_expiry(questions: Sequence[AskedQuestion], run: KnownRun, call_id: str) -> Step | None:
+    """What the end of a question's time does; None if it is not its to end. Pure."""
+    asked = next(one for one in questions if one.call_id == call_id)
+    answer = answers.expiry_answer(asked.question)
+    if answer is None or asked.status != "pending" or run.status is not RunStatus.WAITING:
+        return None
+    stored = {one.call_id: one.answer for one in questions if one.answer is not None}
+    values = {**stored, call_id: encoding.dumps(answer.resume_value(asked.question, EXPIRY))}
+    return Step(values, last=len(values) == len(questions))
 
 
 def plan_one(

@@ -45,6 +45,8 @@ class Asked:
     interrupt_id: str
     name: str
     question: str
+    expires_in: timedelta
+    has_default: bool = False
 
 
 async def open_first(conn: Connection, responses: Sequence[NewResponse], lease_id: str) -> None:
@@ -91,11 +93,13 @@ async def ask(
     )
 
 
-def asked_columns(batch: Sequence[Asked]) -> dict[str, list[str]]:
+def asked_columns(batch: Sequence[Asked]) -> dict[str, object]:
     """The questions of a pause as arrays, in the order in which they are told."""
     return {
         "call_ids": [asked.call_id for asked in batch],
         "interrupt_ids": [asked.interrupt_id for asked in batch],
         "names": [asked.name for asked in batch],
         "questions": [asked.question for asked in batch],
+        "expires_in": [asked.expires_in for asked in batch],
+        "defaults": [asked.has_default for asked in batch],
     }

@@ -52,11 +52,15 @@ WITH finished AS (
       FROM finished
 ), asked AS (
     INSERT INTO fermata.interrupts
-           (call_id, tenant, run_id, response_id, position, interrupt_id, name, question, status)
-    SELECT call_id, %(tenant)s, %(run_id)s, finished.id, position, interrupt_id, name, question::json, 'pending'
+           (call_id, tenant, run_id, response_id, position, interrupt_id, name, question, status,
+            expires_at, has_default)
+    SELECT call_id, %(tenant)s, %(run_id)s, finished.id, position, interrupt_id, name, question::json, 'pending',
+           now() + expires_in, has_default
       FROM finished,
-           unnest(%(call_ids)b::text[], %(interrupt_ids)b::text[], %(names)b::text[], %(questions)b::text[])
-           WITH ORDINALITY AS batch (call_id, interrupt_id, name, question, position)
+           unnest(%(call_ids)b::text[], %(interrupt_ids)b::text[], %(names)b::text[], %(questions)b::text[],
+                  %(expires_in)s::interval[], %(defaults)s::boolean[])
+           WITH ORDINALITY
+           AS batch (call_id, interrupt_id, name, question, expires_in, has_default, position)
 )
 SELECT id FROM finished;
 
@@ -154,12 +158,21 @@ WITH fence AS (
 )
 SELECT id FROM finished;
 
+-- name: reopen
+-- An answer that LangGraph's own validation refused was none; end_resume came before it.
+UPDATE fermata.interrupts
+   SET status = 'pending', answer = NULL, answered_by = NULL, answered_at = NULL, reviewer = NULL
+ WHERE run_id = %(run_id)s AND answered_by = %(id)s AND status = 'answered';
+
 -- name: ask
 -- The questions of a later pause, in the order in which the batch is told; end_resume came before it.
-INSERT INTO fermata.interrupts (call_id, tenant, run_id, response_id, position, interrupt_id, name, question, status)
-SELECT call_id, %(tenant)s, %(run_id)s, %(response_id)s, position, interrupt_id, name, question::json, 'pending'
-  FROM unnest(%(call_ids)b::text[], %(interrupt_ids)b::text[], %(names)b::text[], %(questions)b::text[])
-       WITH ORDINALITY AS batch (call_id, interrupt_id, name, question, position);
+INSERT INTO fermata.interrupts
+       (call_id, tenant, run_id, response_id, position, interrupt_id, name, question, status, expires_at, has_default)
+SELECT call_id, %(tenant)s, %(run_id)s, %(response_id)s, position, interrupt_id, name, question::json, 'pending',
+       now() + expires_in, has_default
+  FROM unnest(%(call_ids)b::text[], %(interrupt_ids)b::text[], %(names)b::text[], %(questions)b::text[],
+              %(expires_in)s::interval[], %(defaults)s::boolean[])
+       WITH ORDINALITY AS batch (call_id, interrupt_id, name, question, expires_in, has_default, position);
 
 -- ---------------------------------------------------------------- leases
 
@@ -220,6 +233,15 @@ SELECT interrupt_id, answer::text AS answer
  WHERE run_id = %(run_id)s AND answered_by = %(response_id)s
  ORDER BY position;
 
+-- name: due_defaults
+-- Questions whose time is over and whose author said what silence means.
+SELECT i.call_id, i.tenant
+  FROM fermata.runs r JOIN fermata.interrupts i ON i.run_id = r.id
+ WHERE r.status = 'waiting' AND r.expires_at <= now()
+   AND i.status = 'pending' AND i.has_default AND i.expires_at <= now()
+ ORDER BY r.expires_at, i.position
+ LIMIT %(limit)s;
+
 -- name: fail_orphan
 -- A first request died with its process. The lease is looked at again: the process may have woken up.
 UPDATE fermata.responses r
@@ -254,10 +276,14 @@ SELECT id, input::text AS input, body::text AS body FROM chain ORDER BY depth DE
 
 -- name: expire_runs
 -- Runs that waited too long: checkpoints and questions go with them, in one statement, a batch at a time.
--- SKIP LOCKED leaves alone what an answer or another replica holds.
+-- SKIP LOCKED leaves alone what an answer or another replica holds. A run with a default decision to be given
+-- is left to those who can resume it.
 WITH due AS (
     SELECT id FROM fermata.runs
      WHERE status IN ('waiting', 'stalled') AND expires_at <= now()
+       AND NOT EXISTS (SELECT 1 FROM fermata.interrupts i
+                        WHERE i.run_id = runs.id AND i.status = 'pending' AND i.has_default
+                          AND i.expires_at <= now())
      ORDER BY expires_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED
 ), closed AS (
     UPDATE fermata.interrupts SET status = 'expired'

@@ -21,10 +21,19 @@ SELECT i.call_id, i.response_id, i.name, i.question::text AS question, i.answere
 
 -- name: keep_answer
 -- One of several: the run goes on when the last is there. The caller holds the run's row.
-UPDATE fermata.interrupts
-   SET status = 'answered', answer = %(answer)s::json, reviewer = %(reviewer)s, answered_at = now()
- WHERE tenant = %(tenant)s AND call_id = %(call_id)s AND status = 'pending'
-RETURNING call_id;
+-- An answered question's own time no longer ends the wait.
+WITH kept AS (
+    UPDATE fermata.interrupts
+       SET status = 'answered', answer = %(answer)s::json, reviewer = %(reviewer)s, answered_at = now()
+     WHERE tenant = %(tenant)s AND call_id = %(call_id)s AND status = 'pending'
+    RETURNING call_id, run_id
+), waits_on AS (
+    UPDATE fermata.runs
+       SET expires_at = (SELECT min(i.expires_at) FROM fermata.interrupts i
+                          WHERE i.run_id = runs.id AND i.status = 'pending' AND i.call_id <> %(call_id)s)
+     WHERE id = (SELECT run_id FROM kept)
+)
+SELECT call_id FROM kept;
 
 -- name: carry_answers
 -- The answers that came before the last one go with it: a takeover finds them by the response that carries them.

@@ -61,6 +61,8 @@ CREATE TABLE fermata.interrupts (
     answered_by  text,                                -- the response that carries the answer
     reviewer     text,                                -- the subject that answered
     created_at   timestamptz NOT NULL DEFAULT now(),
+    expires_at   timestamptz NOT NULL,                -- its own time, at most its run's TTL
+    has_default  boolean NOT NULL DEFAULT false,      -- silence is an answer: it is given then, not expired
     answered_at  timestamptz,
     CHECK ((status = 'answered') = (answered_at IS NOT NULL)),
     CHECK ((answer IS NULL) = (answered_at IS NULL)),
