@@ -27,7 +27,7 @@ lint: .venv/.dev
 	@$(BIN)/lint-imports --no-logo > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
 
 bench: .venv/.dev
-	@exec $(BIN)/python -m tests.bench $(ARGS)
+	@exec $(BIN)/python -m tests.benchmarks $(ARGS)
 
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
