@@ -104,17 +104,21 @@ async def open_questions(
             found += [question for question in seen if question.answerable]
             if len(rows) < ROWS_AT_ONCE:
                 break
-            cursor = {"created_at": rows[-1]["created_at"], "call_id": rows[-1]["call_id"]}
+            cursor = _behind(rows[-1])
     return found[:limit], len(found) > limit
 
 
 async def _cursor(conn: Connection, principal: Principal, after: str | None) -> dict[str, Any]:
     if after is None:
-        return {"created_at": "-infinity", "call_id": ""}
+        return {"created_at": "-infinity", "response_id": "", "position": 0}
     row = await _row(conn, principal, after)
     if row is None:
         raise InvalidRequest(f"There is no question '{after}' to go on after.", param="after")
-    return {"created_at": row["created_at"], "call_id": after}
+    return _behind(row)
+
+
+def _behind(row: Row) -> dict[str, Any]:
+    return {name: row[name] for name in ("created_at", "response_id", "position")}
 
 
 async def one_question(database: Database, principal: Principal, call_id: str) -> OpenQuestion:
@@ -428,10 +432,3 @@ def shown(body: str, following: Sequence[Row]) -> dict[str, Json]:
 def _sum(usages: Sequence[Mapping[str, Any] | None]) -> dict[str, Json] | None:
     known = [Usage.of_resource(usage) for usage in usages if usage is not None]
     return sum(known, Usage()).resource() if known else None
-
-
-async def newest_of(conn: Connection, tenant: str, response_id: str) -> str:
-    """The response that carries what a response has become through reviewers: itself, if none
-    answered. What continues the one that asked, without answering it, continues this one."""
-    rows = await fetch(conn, "followers", tenant=tenant, id=response_id)
-    return str(rows[-1]["id"]) if rows else response_id

@@ -3,18 +3,19 @@
 -- name: open_interrupts
 -- A tenant's open questions behind a cursor, oldest first. Who may answer is judged by the caller, by the same
 -- function that judges an answer: a second reading of roles in SQL could only disagree with it.
-SELECT i.call_id, i.response_id, i.name, i.question::text AS question, i.status, i.answered_by, i.created_at,
-       i.answered_at, r.model, r.requester, r.expires_at
+SELECT i.call_id, i.response_id, i.position, i.name, i.question::text AS question, i.status, i.answered_by,
+       i.created_at, i.answered_at, r.model, r.requester, r.expires_at
   FROM fermata.interrupts i JOIN fermata.runs r ON r.id = i.run_id
  WHERE i.tenant = %(tenant)s AND i.status = 'pending' AND r.status = 'waiting' AND r.expires_at > now()
-   AND (i.created_at, i.call_id) > (%(created_at)s::timestamptz, %(call_id)s::text)
- ORDER BY i.created_at, i.call_id
+   AND (i.created_at, i.response_id, i.position)
+       > (%(created_at)s::timestamptz, %(response_id)s::text, %(position)s::integer)
+ ORDER BY i.created_at, i.response_id, i.position
  LIMIT %(batch)s;
 
 -- name: interrupt
 -- A question whose run waited beyond its TTL is expired, swept or not.
-SELECT i.call_id, i.response_id, i.name, i.question::text AS question, i.answered_by, i.created_at, i.answered_at,
-       r.model, r.requester, r.expires_at,
+SELECT i.call_id, i.response_id, i.position, i.name, i.question::text AS question, i.answered_by,
+       i.created_at, i.answered_at, r.model, r.requester, r.expires_at,
        CASE WHEN i.status = 'pending' AND r.expires_at <= now() THEN 'expired' ELSE i.status END AS status
   FROM fermata.interrupts i JOIN fermata.runs r ON r.id = i.run_id
  WHERE i.tenant = %(tenant)s AND i.call_id = %(call_id)s;

@@ -12,8 +12,8 @@ CREATE TABLE fermata.api_keys (
     revoked_at   timestamptz                          -- kept on: who had a key is part of the record
 );
 
--- The reviewers' list: a tenant's open questions, oldest first.
-CREATE INDEX interrupts_open ON fermata.interrupts (tenant, created_at, call_id) WHERE status = 'pending';
+-- The reviewers' list: a tenant's open questions, oldest first, a batch in its order.
+CREATE INDEX interrupts_open ON fermata.interrupts (tenant, created_at, response_id, position) WHERE status = 'pending';
 
 -- The response that asked, if a reviewer's answer opened this one: whoever polls that one is shown this one's
 -- output as well. NULL for a response that a client asked for, which its client has.
