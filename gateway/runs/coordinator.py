@@ -30,6 +30,7 @@ from gateway.errors import (
 )
 from gateway.human.run import CurrentRun, RunSettings, settings_from, settings_of
 from gateway.runs import endings
+from gateway.runs.cards import LeftOpen, last_card, unfold
 from gateway.runs.conversation import conversation
 from gateway.runs.endings import Draft, Keep
 from gateway.runs.events import (
@@ -48,10 +49,19 @@ from gateway.runs.graph import Outset, ServedGraph
 from gateway.runs.lease import Lease, Leases, acquired
 from gateway.runs.lookup import find_previous, plausible, read_history, resolve_references
 from gateway.runs.principal import Principal
-from gateway.runs.run import KnownRun, Previous, Repeat, Resume, Start, answer_call_ids, plan
+from gateway.runs.run import (
+    KnownRun,
+    Plan,
+    Previous,
+    Repeat,
+    Resume,
+    Start,
+    answer_call_ids,
+    plan,
+)
 from gateway.store.batch import Batch
 from gateway.store.checkpoints import load_checkpoints
-from gateway.store.db import Connection, Database, Row, fetch, fetch_one, send
+from gateway.store.db import Connection, Database, Row, execute, fetch, fetch_one, send
 from gateway.store.responses import (
     Ending,
     NewResponse,
@@ -60,11 +70,12 @@ from gateway.store.responses import (
     open_first,
 )
 from gateway.wire import encoding
+from gateway.wire.dialects import in_dialect
 from gateway.wire.history import Item, ItemReference, Message, as_resource
 from gateway.wire.ids import new_id
 from gateway.wire.items import Response
 from gateway.wire.request import CreateResponse
-from gateway.wire.writer import Frames, Writer, replay
+from gateway.wire.writer import DONE, Frames, Writer, replay
 
 logger = logging.getLogger("fermata.runs")
 
@@ -143,6 +154,29 @@ class RepeatedReply:
         """Nothing of this client's own is under way."""
 
 
+@dataclass(slots=True)
+class SaidReply:
+    """A response that is there already."""
+
+    response_id: str
+    written: Frames
+    body: bytes
+
+    @property
+    def goes_with_client(self) -> bool:
+        return False
+
+    async def result(self) -> bytes:
+        return self.body
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        for frame in [*self.written, DONE]:
+            yield frame
+
+    def leave(self) -> None:
+        """Nothing is under way."""
+
+
 class Coordinator:
     """Opens, streams and finishes runs; one per process.
 
@@ -180,23 +214,72 @@ class Coordinator:
             raise Unavailable("This process is shutting down.")
         call_ids = answer_call_ids(request)
         if request.previous_response_id is None and not call_ids:
-            return await self._begin(request, principal, served, ())
+            told = last_card(request.input) is not None
+            again = await self._card_again(request, principal) if told else None
+            return again or await self._begin(request, principal, served, ())
         async with self.database.pipeline() as (conn, _):
             previous = await find_previous(conn, principal.tenant, request, call_ids)
-            step = plan(request, previous, principal)
-            if isinstance(step, Repeat):
-                return RepeatedReply(self, principal.tenant, step.response_id)
+            step = _step(request, previous, principal)
             if isinstance(step, Resume) and previous is not None and previous.run is not None:
                 execution = await self._accept(
                     conn, request, principal, served, previous, previous.run, step
                 )
-                history = None
-            else:
-                history = await read_history(conn, principal.tenant, _previous_id(step))
-        if history is not None:
+            elif isinstance(step, Start):
+                history = await read_history(conn, principal.tenant, step.previous_id)
+        if isinstance(step, LeftOpen):
+            return await self._say(request, principal, step.message)
+        if isinstance(step, Repeat):
+            return RepeatedReply(self, principal.tenant, step.response_id)
+        if isinstance(step, Start):
             return await self._begin(request, principal, served, history)
         self._launch(execution)
         return LiveReply(execution)
+
+    async def _card_again(self, request: CreateResponse, principal: Principal) -> Reply | None:
+        """The card of the client's history that came back without a decision, told once more; None
+        if nothing is open any more."""
+        card = last_card(request.input)
+        async with self.database.transaction() as conn:
+            named = (card,) if card is not None else ()
+            previous = await find_previous(conn, principal.tenant, request, named)
+            if previous is None or previous.run is None:
+                return None
+            open_ones = [one for one in previous.questions if one.status == "pending"]
+            call = in_dialect(request.tools, [(one.call_id, one.question) for one in open_ones])
+            if call is None or previous.run.expired:
+                return None
+            told_as = new_id("call")
+            await execute(
+                conn,
+                "tell_card_again",
+                tenant=principal.tenant,
+                response_id=previous.response_id,
+                card=told_as,
+            )
+        return await self._say(request, principal, (told_as, call.name, call.arguments))
+
+    async def _say(
+        self, request: CreateResponse, principal: Principal, said: str | tuple[str, str, str]
+    ) -> Reply:
+        """A response that needs no graph: a sentence, or a call that is told again."""
+        served = self.graphs[request.model]
+        execution = self._execution(
+            request, principal, served, new_id("run"), settings_of(request), Outset()
+        )
+        writer = execution.writer
+        row = _row(request, execution, request.previous_response_id)
+        frames = writer.begin()
+        if isinstance(said, str):
+            frames += [*writer.text("said", said), *writer.close("said")]
+        else:
+            frames += writer.function_call(*said)
+        frames += writer.complete(completed_at=int(time.time()))
+        if request.store:
+            await self._openings.add(row)
+            body = writer.resource().decode()
+            ending = Ending(execution.response_id, "completed", body, self.keep.response)
+            await self._completions.add(ending)
+        return SaidReply(execution.response_id, frames, writer.resource())
 
     async def _begin(
         self,
@@ -298,6 +381,7 @@ class Coordinator:
             stored=request.store,
             only_calls=not request.stream,
             lease_id=self.leases.owner,
+            tools=request.tools,
         )
 
     # --- stream ---
@@ -547,6 +631,13 @@ class Coordinator:
             logger.warning("the leases could not be released; they end by themselves")
 
 
+def _step(
+    request: CreateResponse, previous: Previous | None, principal: Principal
+) -> Plan | LeftOpen:
+    unfolded = unfold(request, previous)
+    return unfolded if isinstance(unfolded, LeftOpen) else plan(unfolded, previous, principal)
+
+
 def _written(writer: Writer, piece: Piece) -> Frames:
     if isinstance(piece, TextDelta):
         return writer.text(piece.message_id, piece.text)
@@ -561,10 +652,6 @@ _WRITERS: Mapping[type, Callable[[Writer, Any], Frames]] = {
         piece.call_id, piece.name, piece.arguments
     ),
 }
-
-
-def _previous_id(step: Start | Resume | Repeat) -> str | None:
-    return step.previous_id if isinstance(step, Start) else None
 
 
 def _continues(request: CreateResponse, previous: Previous) -> str | None:

@@ -8,7 +8,8 @@ somebody else ended it, and nothing of ours is written.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from gateway.errors import FermataError, LeaseLost, RunFailed
@@ -21,6 +22,7 @@ from gateway.runs.run import RunStatus
 from gateway.store.checkpoints import save_checkpoints
 from gateway.store.db import Connection, Cursor, Database, send
 from gateway.store.responses import Asked, Ending, ask, asked_columns
+from gateway.wire.dialects import in_dialect, own_arguments
 from gateway.wire.ids import new_id
 from gateway.wire.questions import Question
 from gateway.wire.writer import Frames, Writer
@@ -122,27 +124,47 @@ def ending_of(execution: Execution, end: Draft, keep: Keep) -> Ending:
 def _draft_pause(execution: Execution, outcome: Paused, writer: Writer, keep: Keep) -> Draft:
     default_name = execution.served.declared.interrupt_name
     now = datetime.now(UTC)
-    asked, frames = [], []
+    batch = []
     for interrupt in outcome.interrupts:
         question = question_of(interrupt, default_name).asked_at(now)
-        name, call_id = question.name or default_name, new_id("call")
-        asked.append(_asked(call_id, interrupt.interrupt_id, name, question, keep))
-        frames += writer.function_call(call_id, name, question.arguments())
+        batch.append(_asked(interrupt.interrupt_id, question, default_name, keep))
+    asked, frames = _tell(execution, writer, batch)
     frames += writer.complete(completed_at=int(time.time()), usage=outcome.usage)
     body = writer.resource(only_calls=execution.only_calls)
     return Draft(RunStatus.WAITING, "completed", writer, frames, body, tuple(asked))
 
 
-def _asked(call_id: str, interrupt_id: str, name: str, question: Question, keep: Keep) -> Asked:
+def _asked(
+    interrupt_id: str, question: Question, default_name: str, keep: Keep
+) -> tuple[Asked, Question]:
     own = keep.wait if question.expires_in is None else timedelta(seconds=question.expires_in)
-    return Asked(
-        call_id=call_id,
+    asked = Asked(
+        call_id=new_id("call"),
         interrupt_id=interrupt_id,
-        name=name,
+        name=question.name or default_name,
         question=question.stored(),
         expires_in=min(own, keep.wait),
         has_default=question.on_expiry is not None,
     )
+    return asked, question
+
+
+def _tell(
+    execution: Execution, writer: Writer, batch: Sequence[tuple[Asked, Question]]
+) -> tuple[list[Asked], Frames]:
+    """The calls that ask: the client's own card if it has one that fits, else one each."""
+    card = None
+    if not writer.has_calls:
+        card = in_dialect(execution.tools, [(asked.call_id, question) for asked, question in batch])
+    if card is not None:
+        told_as = new_id("call")
+        frames = writer.function_call(told_as, card.name, card.arguments)
+        return [replace(asked, card=told_as) for asked, _ in batch], frames
+    frames = []
+    for asked, question in batch:
+        arguments = own_arguments(execution.tools, asked.name, question)
+        frames += writer.function_call(asked.call_id, asked.name, arguments)
+    return [asked for asked, _ in batch], frames
 
 
 def _draft_completion(outcome: Completed, writer: Writer) -> Draft:

@@ -15,6 +15,7 @@ from gateway.errors import FermataError
 from gateway.human.run import CurrentRun
 from gateway.runs.graph import Outset, ServedGraph
 from gateway.runs.lease import Lease
+from gateway.wire.request import Tool
 from gateway.wire.writer import DONE, Frames, Writer
 
 FRAMES_AHEAD = 64
@@ -75,6 +76,8 @@ class Execution:
     only_calls: bool
     lease_id: str
     """What keeps the response alive: the run's lease, or the sign of life of this process."""
+    tools: tuple[Tool, ...] = ()
+    """What the client of this response declared; a card of its own may be among them."""
     lease: Lease | None = None
     stop_reason: FermataError | None = None
     """Why the task was cancelled, when it was: told to the client."""

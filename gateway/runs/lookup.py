@@ -38,7 +38,7 @@ async def find_previous(
         raise PreviousResponseNotFound(response_id)
     run = await locked.fetchone()
     questions = [_question(question) for question in await batch.fetchall()]
-    asking = {question.call_id for question in questions}
+    asking = {question.told_as for question in questions}
     if named is not None:
         await _refuse_others(conn, tenant, [one for one in call_ids if one not in asking])
     if not row["stored"] and not asking & set(call_ids):
@@ -152,4 +152,5 @@ def _question(row: Row) -> AskedQuestion:
         answered_by=row["answered_by"],
         reviewer=row["reviewer"],
         answered_at=row["answered_at"],
+        card=row["card"],
     )

@@ -82,6 +82,12 @@ class AskedQuestion:
     answered_by: str | None = None
     reviewer: str | None = None
     answered_at: datetime | None = None
+    card: str | None = None
+
+    @property
+    def told_as(self) -> str:
+        """The call id that the client knows: the card's, if a card asks it."""
+        return self.card or self.call_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ class Asked:
     question: str
     expires_in: timedelta
     has_default: bool = False
+    card: str | None = None
 
 
 async def open_first(conn: Connection, responses: Sequence[NewResponse], lease_id: str) -> None:
@@ -102,4 +103,5 @@ def asked_columns(batch: Sequence[Asked]) -> dict[str, object]:
         "questions": [asked.question for asked in batch],
         "expires_in": [asked.expires_in for asked in batch],
         "defaults": [asked.has_default for asked in batch],
+        "card": batch[0].card if batch else None,  # all of a batch, or none
     }

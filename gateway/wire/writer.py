@@ -223,6 +223,11 @@ class Writer:
     # --- what there is ---
 
     @property
+    def has_calls(self) -> bool:
+        """Whether a function call has been written."""
+        return any(kind == "function_call" for kind, _ in self._seen)
+
+    @property
     def output(self) -> tuple[Mapping[str, Json], ...]:
         """The items that are done."""
         return tuple(parse(item) for item in self._done)

@@ -53,9 +53,9 @@ WITH finished AS (
 ), asked AS (
     INSERT INTO fermata.interrupts
            (call_id, tenant, run_id, response_id, position, interrupt_id, name, question, status,
-            expires_at, has_default)
+            expires_at, has_default, card)
     SELECT call_id, %(tenant)s, %(run_id)s, finished.id, position, interrupt_id, name, question::json, 'pending',
-           now() + expires_in, has_default
+           now() + expires_in, has_default, %(card)s
       FROM finished,
            unnest(%(call_ids)b::text[], %(interrupt_ids)b::text[], %(names)b::text[], %(questions)b::text[],
                   %(expires_in)s::interval[], %(defaults)s::boolean[])
@@ -67,10 +67,11 @@ SELECT id FROM finished;
 -- ---------------------------------------------------------------- answering
 
 -- name: asked_by
--- Which responses asked these calls: an answer may come without previous_response_id.
-SELECT call_id, response_id, run_id, status
+-- Which responses asked these calls: an answer may come without previous_response_id. A question of a card is
+-- known to the client by the card's call.
+SELECT coalesce(card, call_id) AS call_id, response_id, run_id, status
   FROM fermata.interrupts
- WHERE tenant = %(tenant)s AND call_id = ANY(%(call_ids)s);
+ WHERE tenant = %(tenant)s AND (call_id = ANY(%(call_ids)b::text[]) OR card = ANY(%(call_ids)b::text[]));
 
 -- name: response
 -- A response of this tenant, stored or not; the caller decides what an unstored one may be used for.
@@ -89,11 +90,16 @@ SELECT id, requester, model, status, response_id, settings::text AS settings, ex
 
 -- name: questions
 -- The batch that a response asked. A statement of its own after the lock: it sees what the lock waited for.
-SELECT call_id, interrupt_id, question::text AS question, status, answer::text AS answer, answered_by, reviewer,
+SELECT call_id, card, interrupt_id, question::text AS question, status, answer::text AS answer, answered_by, reviewer,
        answered_at
   FROM fermata.interrupts
  WHERE response_id = %(response_id)s
  ORDER BY position;
+
+-- name: tell_card_again
+-- A card that came back without a decision is told again under a new id: no input can hold two outputs of one call.
+UPDATE fermata.interrupts SET card = %(card)s
+ WHERE tenant = %(tenant)s AND response_id = %(response_id)s AND card IS NOT NULL AND status = 'pending';
 
 -- name: accept_answers
 -- Stored before the graph is resumed: an accepted answer is never lost. Consumes pending calls, or carries the
@@ -167,9 +173,10 @@ UPDATE fermata.interrupts
 -- name: ask
 -- The questions of a later pause, in the order in which the batch is told; end_resume came before it.
 INSERT INTO fermata.interrupts
-       (call_id, tenant, run_id, response_id, position, interrupt_id, name, question, status, expires_at, has_default)
+       (call_id, tenant, run_id, response_id, position, interrupt_id, name, question, status, expires_at, has_default,
+        card)
 SELECT call_id, %(tenant)s, %(run_id)s, %(response_id)s, position, interrupt_id, name, question::json, 'pending',
-       now() + expires_in, has_default
+       now() + expires_in, has_default, %(card)s
   FROM unnest(%(call_ids)b::text[], %(interrupt_ids)b::text[], %(names)b::text[], %(questions)b::text[],
               %(expires_in)s::interval[], %(defaults)s::boolean[])
        WITH ORDINALITY AS batch (call_id, interrupt_id, name, question, expires_in, has_default, position);

@@ -55,6 +55,7 @@ CREATE TABLE fermata.interrupts (
     position     integer NOT NULL,                    -- within the batch
     interrupt_id text NOT NULL,                       -- LangGraph's id; never told
     name         text NOT NULL,
+    card         text,                                -- the call that asks it, if a card of the client's does
     question     json NOT NULL,
     status       text NOT NULL CHECK (status IN ('pending', 'answered', 'expired', 'cancelled')),
     answer       json,                                -- what LangGraph is resumed with, stored before it is
@@ -70,6 +71,7 @@ CREATE TABLE fermata.interrupts (
 );
 -- One open question per interrupt of a run: an answer can only ever meet one.
 CREATE UNIQUE INDEX interrupts_pending ON fermata.interrupts (run_id, interrupt_id) WHERE status = 'pending';
+CREATE INDEX interrupts_of_card ON fermata.interrupts (card) WHERE card IS NOT NULL;
 CREATE INDEX interrupts_of_run ON fermata.interrupts (run_id);
 
 -- A lease: the right to move a run (its id), or the sign of life of a process (its owner id).
