@@ -101,7 +101,7 @@ def _row(case: Case, costs: Sequence[Cost]) -> Sequence[str]:
 
 
 def _pause_for_real(ground: Ground, url: str) -> None:
-    from openai import OpenAI  # not in the processes that sweep: it takes a second and 40 MiB
+    from openai import OpenAI  # late: the processes that sweep import this module too
 
     with (
         ground.gateway(url, {}) as server,
