@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 import pytest
@@ -357,3 +359,21 @@ def test_a_question_that_cannot_be_is_refused_before_it_is_asked(
 def test_C15_what_json_cannot_hold_names_its_place(ask: Callable[[], Any], message: str) -> None:
     with pytest.raises(RunFailed, match=message):
         ask()
+
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_the_how_to_s_code_runs_and_prints_what_it_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = (DOCS / "how-to" / "ask-a-person.md").read_text()
+    found = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    scope: dict[str, Any] = {"__name__": "how_to"}
+    code = "\n".join(block for kind, block in found if kind == "python")
+    exec(compile(code, "ask-a-person.md", "exec"), scope)
+    assert [capsys.readouterr().out] == [block for kind, block in found if kind == "text"]
+    other = Graph(scope["graph"].compile(checkpointer=InMemorySaver()))
+    other.start()
+    edited = {"action": "edit", "value": {"order": "ORDER-123", "cents": 1000}}
+    assert other.answer(edited)["said"] == "edited: 1000"

@@ -6,7 +6,9 @@ The table is the specification's list ("What a client answers") and what clients
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -408,3 +410,20 @@ def test_a_deep_value_against_a_recursive_schema() -> None:
     assert read_text(question, "[[[]]]") == said([[[]]])
     with pytest.raises(InvalidInterruptAnswer, match="nested too deeply"):
         read_text(question, "[" * 190 + "]" * 190)
+
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "answers.md"
+
+
+def test_the_reference_s_table_of_approvals_reads_as_it_says() -> None:
+    section = REFERENCE.read_text().split("## Approval")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*`) \| (\w+) \|$", section, re.MULTILINE)
+    question = replace(
+        EDITABLE, name="review_refund", schema={"required": ["cents"], "type": "object"}
+    )
+    read = dict.fromkeys(("approve", "reject", "edit", "respond"), 0)
+    for outputs, action in rows:
+        for output in re.findall(r"`([^`]+)`", outputs):
+            assert read_text(question, output).action == action
+            read[action] += 1
+    assert read == {"approve": 7, "reject": 7, "edit": 2, "respond": 2}
