@@ -6,31 +6,32 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.benchmarks.ground import Ground
+from tests.benchmarks.sweep import Case, measure_sweeps
+
 _ROOT = Path(__file__).parents[2]
 
 
-def test_the_benchmarks_run(server_url: str) -> None:
-    """The sweep as well: it copies rows in SQL, beside the code that a migration changes."""
-    rows = _rows(server_url, "echo", "sweep", "--requests", "5", "--stored", "40")
-    echoes = [row for row in rows if row[0].startswith("echo")]
-    assert len(echoes) == 9  # three concurrencies, three subjects
-    assert {row[5] for row in echoes} == {"5/5"}
-    stored_expired_deleted = [row[:3] for row in rows if row[0].isdigit()]
-    assert stored_expired_deleted == [
-        ["40", "0", "0"],
-        ["40", "4", "4"],
-        ["4", "4", "4"],
-        ["20", "20", "20"],
-        ["40", "40", "40"],
-    ]
-
-
-def _rows(server_url: str, *arguments: str) -> list[list[str]]:
+def test_echo_is_measured_beside_the_bare_graphs(server_url: str) -> None:
     command = [
-        sys.executable, "-m", "tests.benchmarks", *arguments,
-        "--rounds", "1", "--database-url", server_url,
+        sys.executable, "-m", "tests.benchmarks", "echo", "--rounds", "1", "--requests", "5",
+        "--database-url", server_url,
     ]  # fmt: skip
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    echoes = [row for row in _rows(done.stdout) if row[0].startswith("echo")]
+    assert len(echoes) == 9  # three concurrencies, three subjects
+    assert {row[5] for row in echoes} == {"5/5"}
+
+
+def test_a_sweep_deletes_what_has_expired_of_the_copied_runs(
+    server_url: str, tmp_path: Path
+) -> None:
+    """The copies are made in SQL, beside the code that a migration changes."""
+    told = measure_sweeps(Ground(server_url, prepared=False, folder=tmp_path), 1, [Case(50, 5)])
+    assert _rows(told)[-1][:3] == ["50", "5", "5"]
+
+
+def _rows(markdown: str) -> list[list[str]]:
+    lines = [line for line in markdown.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

@@ -28,7 +28,7 @@ from tests.benchmarks.floor import in_memory, on_postgres
 from tests.benchmarks.ground import Ground, ground
 from tests.benchmarks.measure import Measured, cpu_of, measure
 from tests.benchmarks.report import table
-from tests.benchmarks.sweep import STORED, measure_sweeps
+from tests.benchmarks.sweep import STORED, cases, measure_sweeps
 
 Rounds: TypeAlias = dict[Case, dict[str, list[Measured]]]
 ALL = (*SCENARIOS, "sweep")
@@ -52,7 +52,7 @@ def main() -> int:
             print("\n" + table(_measure_all(base, http, options)), flush=True)
         if "sweep" in options.scenarios:
             _progress("sweep")
-            print("\n" + measure_sweeps(base, options.rounds, options.stored), flush=True)
+            print("\n" + measure_sweeps(base, options.rounds, cases(options.stored)), flush=True)
     return 0
 
 

@@ -60,7 +60,7 @@ class Cost:
     grown_mib: float  # peak resident memory over that before the sweep
 
 
-def cases(stored: int = STORED) -> Sequence[Case]:
+def cases(stored: int) -> Sequence[Case]:
     """Nothing expired; a tenth of much; and growing numbers of which all have."""
     tenth, half = stored // 10, stored // 2
     return (
@@ -72,9 +72,9 @@ def cases(stored: int = STORED) -> Sequence[Case]:
     )
 
 
-def measure_sweeps(ground: Ground, rounds: int, stored: int = STORED) -> str:
-    """A Markdown table of all cases, measured in turn round after round."""
-    costs: dict[Case, list[Cost]] = {case: [] for case in cases(stored)}
+def measure_sweeps(ground: Ground, rounds: int, wanted: Sequence[Case]) -> str:
+    """A Markdown table of these cases, measured in turn round after round."""
+    costs: dict[Case, list[Cost]] = {case: [] for case in wanted}
     with ground.database() as seed:
         _pause_for_real(ground, seed)
         for _ in range(rounds):
