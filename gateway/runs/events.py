@@ -11,6 +11,9 @@ from typing import Any, TypeAlias
 
 from gateway.wire.items import Usage
 
+BREAKPOINT = "breakpoint:"
+"""What the interrupt id of a breakpoint starts with."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
@@ -59,6 +62,19 @@ class PendingInterrupt:
     interrupt_id: str
     value: Any
     response_schema: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Breakpoint:
+    """Where `interrupt_before` or `interrupt_after` stopped the graph: the value of an interrupt
+    that no node raised. `nodes` run next if somebody approves."""
+
+    nodes: tuple[str, ...]
+
+    @property
+    def interrupt_id(self) -> str:
+        """LangGraph gives a breakpoint none; this cannot be one of its hashes."""
+        return f"{BREAKPOINT}{','.join(self.nodes)}"
 
 
 @dataclass(frozen=True, slots=True)

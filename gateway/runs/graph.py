@@ -3,6 +3,10 @@
 A run executes on an in-memory saver of its own (`store.checkpoints` says why) with exit
 durability, and is resumed only by a map of validated interrupt ids with strict resume, so that a
 stale answer can never meet the next question of a node (LangGraph's default lets it).
+
+A breakpoint (`interrupt_before`, `interrupt_after`) pauses without an interrupt. It is told as one,
+an approval of the nodes that run next. Its answer never reaches LangGraph: yes goes on from the
+checkpoint, no runs nothing any more.
 """
 
 from __future__ import annotations
@@ -36,7 +40,15 @@ from pydantic import ValidationError
 
 from gateway.errors import FermataError, InvalidRequest, RunFailed, StartupError
 from gateway.human.run import CurrentRun, enter_run
-from gateway.runs.events import Completed, Failed, Paused, PendingInterrupt, RunEvent
+from gateway.runs.events import (
+    BREAKPOINT,
+    Breakpoint,
+    Completed,
+    Failed,
+    Paused,
+    PendingInterrupt,
+    RunEvent,
+)
 from gateway.runs.speech import speaking_nodes
 from gateway.runs.transcript import Transcript
 from gateway.store.checkpoints import RunMemory, new_memory
@@ -199,6 +211,8 @@ class _Drive:
         self.graph = served._graph.copy({"checkpointer": outset.memory})
         self.interrupts: dict[str, Interrupt] = {}
         self.asking: set[tuple[str, ...]] = set()  # namespaces of the subgraphs that interrupt
+        self.stopped = False  # at a breakpoint
+        self.awaited: tuple[str, ...] = ()  # the nodes that it keeps from running
         self.result: Any = None
         self.transcript = Transcript(
             speaks=served.speaks,
@@ -214,10 +228,14 @@ class _Drive:
     async def events(self) -> AsyncIterator[RunEvent]:
         enter_run(self.current)
         try:
-            async for part in await self._parts():
-                for piece in self._pieces(part):
-                    yield piece
-            for piece in self._result_pieces():
+            pieces = self._rejection_pieces()
+            if pieces is None:
+                async for part in await self._parts():
+                    for piece in self._pieces(part):
+                        yield piece
+                await self._look_ahead()
+                pieces = self._result_pieces()
+            for piece in pieces:
                 yield piece
             outcome: Paused | Completed | Failed = self._outcome()
         except Exception as error:
@@ -246,7 +264,23 @@ class _Drive:
         if self.outset.again:
             pending = {item.id for item in (await self.graph.aget_state(self.config)).interrupts}
             answers = {key: value for key, value in answers.items() if key in pending}
-        return Command(resume=dict(answers)) if answers else None
+        resume = {key: value for key, value in answers.items() if not key.startswith(BREAKPOINT)}
+        return Command(resume=resume) if resume else None
+
+    def _rejection_pieces(self) -> Iterable[Any] | None:
+        """What is said when somebody wants no more of the graph to run; None if nobody does."""
+        for key, answer in (self.outset.answers or {}).items():
+            if key.startswith(BREAKPOINT) and answer["action"] != "approve":
+                nodes = key.removeprefix(BREAKPOINT).replace(",", ", ")
+                return self.transcript.messages(
+                    ("ai", f"{nodes} was not approved; nothing more was run.")
+                )
+        return None
+
+    async def _look_ahead(self) -> None:
+        """A breakpoint after the last node keeps nothing from running: the run is complete."""
+        if self.stopped and not self.interrupts:
+            self.awaited = tuple(dict.fromkeys((await self.graph.aget_state(self.config)).next))
 
     def _known_messages(self) -> list[str]:
         """Ids of the messages that are there before the run moves: none of them is new."""
@@ -275,12 +309,15 @@ class _Drive:
             if node == "__interrupt__":
                 if not ns:
                     self.interrupts.update({item.id: item for item in written})
+                    self.stopped = not written
             elif self.served._has_messages:
                 yield from self.transcript.update(written)
 
     def _result_pieces(self) -> Iterable[Any]:
         """Graphs without `messages` in their state say what they have to say with their result."""
-        if self.interrupts or (self.served._has_messages and self.served.declared.output is None):
+        if self.interrupts or self.awaited:
+            return
+        if self.served._has_messages and self.served.declared.output is None:
             return
         yield from self.transcript.messages(self._result_messages())
 
@@ -329,6 +366,9 @@ class _Drive:
                 for item in self.interrupts.values()
             )
             return Paused(pending, usage)
+        if self.awaited:
+            stop = Breakpoint(self.awaited)
+            return Paused((PendingInterrupt(stop.interrupt_id, stop),), usage)
         return Completed(usage, self.transcript.incomplete)
 
 

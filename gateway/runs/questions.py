@@ -3,6 +3,7 @@
     of `ask_approval` and its kind         → that question
     `action_requests`, `review_configs`    → an approval with a decision for each action
     `"type": "tool_approval"`              → an approval of one action
+    a breakpoint                           → an approval of the nodes that run next
     with a `response_schema`               → a value that fits it
     any other                              → raw: whatever JSON or text comes back
 
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 
 from gateway.errors import RunFailed
 from gateway.human.ask import MARK, question_in
+from gateway.runs.events import Breakpoint
 from gateway.wire import schema
 from gateway.wire.checks import is_function_name
 from gateway.wire.encoding import Json, to_jsonable
@@ -38,7 +40,20 @@ def question_of(interrupt: Asking, default_name: str) -> Question:
 
     Raises `RunFailed` if it cannot be told: a payload without a JSON form, a schema that is none.
     """
+    if isinstance(interrupt.value, Breakpoint):
+        return _breakpoint(interrupt.value)
     return _marked(interrupt.value) or _recognised(interrupt, default_name)
+
+
+def _breakpoint(stop: Breakpoint) -> Question:
+    """Our own form: what comes back says which of the two it is."""
+    return Question(
+        "approval",
+        {"next": list(stop.nodes)},
+        f"Run {', '.join(stop.nodes)}?",
+        allowed=("approve", "reject"),
+        form="fermata",
+    )
 
 
 def _marked(value: Any) -> Question | None:
