@@ -101,6 +101,9 @@ async def _running(settings: Settings, graphs: Mapping[str, Graph]) -> AsyncIter
 async def _background(gateway: Gateway) -> AsyncIterator[None]:
     """The process's own loops; they end with it."""
     settings, coordinator = gateway.settings, gateway.coordinator
+    watch = None
+    if settings.workers > 1:
+        watch = asyncio.create_task(_end_with_parent(os.getppid()))
     await _migrate_once(gateway)
 
     async def work() -> None:
@@ -112,15 +115,15 @@ async def _background(gateway: Gateway) -> AsyncIterator[None]:
             group.create_task(coordinator.watch())
             group.create_task(recover_for_ever(coordinator))
             group.create_task(sweep_for_ever(coordinator, settings.sweep_interval))
-            if settings.workers > 1:
-                group.create_task(_end_with_parent(os.getppid()))
 
     task = asyncio.create_task(work())
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        tasks = [task, *([watch] if watch is not None else [])]
+        for one in tasks:
+            one.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _end_with_parent(parent: int) -> None:

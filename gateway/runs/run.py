@@ -198,6 +198,8 @@ def _plan_answer(
     outputs = _outputs(request, previous)
     answered = [question for question in previous.questions if question.status == "answered"]
     pending = [question for question in previous.questions if question.status == "pending"]
+    if not outputs and len(pending) == 1:
+        outputs = _text_answer(request, pending[0])
     if answered and not pending and not outputs:
         raise already_answered(answered[0], run, "; continue from the response that followed")
     _refuse_missing(pending, outputs)
@@ -215,6 +217,22 @@ def _plan_answer(
     if run.status is RunStatus.STALLED:
         return Resume(values, tuple(values), again=True)
     return Repeat(str(answered[0].answered_by))
+
+
+def _text_answer(request: CreateResponse, question: AskedQuestion) -> dict[str, Placed]:
+    """A plain text answers the one open question if that asks for text, or for a choice that the
+    text names. It never approves anything."""
+    last = request.input[-1] if request.input else None
+    if not isinstance(last, Message) or last.role != "user":
+        return {}
+    if question.question.expects not in ("text", "choice"):
+        return {}
+    output = FunctionCallOutput(question.call_id, last.text, {})
+    try:
+        answers.read(question.question, output, "input")
+    except InvalidInterruptAnswer:
+        return {}
+    return {question.call_id: (len(request.input) - 1, output)}
 
 
 def _require_reviewer(question: AskedQuestion, run: KnownRun, principal: Principal) -> None:

@@ -222,6 +222,7 @@ QUESTION: dict[str, Any] = {
     "name": "ask",
     "question": "{}",
     "status": "pending",
+    "expires_at": "2026-12-08",
 }
 ANSWERED = {"status": "answered", "answer": '"yes"', "answered_at": "2026-12-01"}
 

@@ -235,6 +235,23 @@ async def test_our_own_question_asks_again_for_what_only_its_model_refuses(api: 
     assert text_of(await answer(api, "many", step, '{"top": 4}')).endswith("top=4")
 
 
+async def test_a_plain_text_answers_a_text_or_names_a_choice_and_never_approves(api: Api) -> None:
+    step = await api.create("many", "hi")
+    status, error = await api.refused(
+        {"model": "many", "previous_response_id": step["id"], "input": "whatever you like"}
+    )
+    assert (status, error["param"]) == (400, "input")
+    step = await api.create("many", "small", previous_response_id=step["id"])
+    step = await api.create("many", "because I say so", previous_response_id=step["id"])
+    final = await answer(api, "many", step, '{"top": 2}')
+    assert text_of(final) == "small, because I say so, top=2"
+    asked = await api.create("review", "hi")
+    status, error = await api.refused(
+        {"model": "review", "previous_response_id": asked["id"], "input": "yes"}
+    )
+    assert (status, call_of(asked)["call_id"] in error["message"]) == (400, True)
+
+
 # --- expiry ----------------------------------------------------------------------------------
 
 
