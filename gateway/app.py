@@ -14,13 +14,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
-from gateway.errors import FermataError, StartupError
+from gateway.errors import FermataError, StartupError, Unavailable
 from gateway.http import health, interrupts, models, responses
 from gateway.http.auth import Authenticated, authenticator_of, methods_of
 from gateway.http.envelope import on_fermata_error, on_http_exception
 from gateway.http.middleware import RequestFacts
 from gateway.http.state import Gateway
 from gateway.runs.catalog import load_graphs, serve_graphs
+from gateway.runs.confined import confine_graphs
 from gateway.runs.coordinator import Coordinator
 from gateway.runs.endings import Keep
 from gateway.runs.graph import Graph
@@ -79,6 +80,7 @@ def start_log(level: str) -> None:
 async def _running(settings: Settings, graphs: Mapping[str, Graph]) -> AsyncIterator[Gateway]:
     if settings.database_url is None:
         raise StartupError("create_app needs settings.database_url; `fermata serve` can embed one.")
+    confine_graphs(asyncio.get_running_loop())
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
             open_database(
@@ -140,7 +142,7 @@ async def _migrate_once(gateway: Gateway) -> None:
     try:
         await migrate(dsn)
         await gateway.coordinator.leases.beat()
-    except DatabaseAway as error:
+    except (DatabaseAway, Unavailable) as error:
         logger.warning("%s", error)
     else:
         gateway.migrated = True

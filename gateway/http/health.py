@@ -27,6 +27,7 @@ async def readyz(request: Request) -> Response:
     coordinator = gateway.coordinator
     if coordinator.closing:
         return error_response(Unavailable("This process is shutting down."))
-    if not gateway.migrated or not await coordinator.database.reachable():
+    alive = gateway.migrated and coordinator.leases.is_alive
+    if not alive or not await coordinator.database.reachable():
         return error_response(Unavailable("The database cannot be reached."))
     return JSONResponse({"status": "ready"})

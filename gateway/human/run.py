@@ -9,7 +9,7 @@ of one, `current_settings()` gives empty settings and `current_run()` raises `Lo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -120,3 +120,9 @@ def current_settings() -> RunSettings:
 def enter_run(run: CurrentRun) -> None:
     """Make `run` the current one for the calling task and all that it starts."""
     _CURRENT.set(run)
+
+
+def in_a_run(context: Context | None = None) -> bool:
+    """Whether the context, or the calling code's, belongs to a run that the gateway started."""
+    current = _CURRENT.get(None) if context is None else context.get(_CURRENT)
+    return current is not None

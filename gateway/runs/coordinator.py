@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from gateway.errors import (
     FermataError,
+    InterruptClosed,
     LeaseLost,
     ModelNotFound,
     NotFound,
@@ -49,6 +50,7 @@ from gateway.runs.graph import Outset, ServedGraph
 from gateway.runs.lease import Lease, Leases, acquired
 from gateway.runs.lookup import find_previous, plausible, read_history, resolve_references
 from gateway.runs.principal import Principal
+from gateway.runs.rounds import every
 from gateway.runs.run import (
     KnownRun,
     Plan,
@@ -81,6 +83,12 @@ logger = logging.getLogger("fermata.runs")
 
 FINISH_PATIENCE = 60.0  # seconds that an ending is tried again while the database is away
 WATCH_INTERVAL = 0.1  # seconds between two looks at responses that other processes move
+
+
+MOST_TAKEOVERS = 3
+_POISONED = Failed("The processes that ran this response ended, one after the other.")
+"""A run that ends its process would end every process that takes it over. Its answer stays on
+record: the same request may be sent again."""
 
 
 class Reply(Protocol):
@@ -127,7 +135,7 @@ class LiveReply:
     def leave(self) -> None:
         self.execution.line.abandon()
         if self.execution.cancellable:
-            self.execution.stop(RunFailed("The client left.", code="cancelled"))
+            self.execution.cancel("The client left.")
 
 
 @dataclass(slots=True)
@@ -241,7 +249,10 @@ class Coordinator:
         card = last_card(request.input)
         async with self.database.transaction() as conn:
             named = (card,) if card is not None else ()
-            previous = await find_previous(conn, principal.tenant, request, named)
+            try:
+                previous = await find_previous(conn, principal.tenant, request, named)
+            except InterruptClosed:
+                return None
             if previous is None or previous.run is None:
                 return None
             open_ones = [one for one in previous.questions if one.status == "pending"]
@@ -425,6 +436,7 @@ class Coordinator:
     # --- finish ---
 
     async def _finish(self, execution: Execution, outcome: Paused | Completed | Failed) -> None:
+        execution.ending = True
         try:
             end = endings.draft(execution, outcome, self.keep)
         except RunFailed as error:
@@ -510,9 +522,12 @@ class Coordinator:
         """The task was cancelled: the lease is lost, the client left, or the process ends."""
         reason = execution.stop_reason or Unavailable("This process is shutting down.")
         if reason.error_code == "cancelled":
-            await self._end(execution, endings.draft_cancelled(execution))
-        else:
-            await self._tell_lost(execution, reason)
+            try:
+                await self._end(execution, endings.draft_cancelled(execution))
+                return
+            except FermataError as error:
+                reason = error
+        await self._tell_lost(execution, reason)
 
     async def _tell_lost(self, execution: Execution, error: FermataError) -> None:
         """This process cannot end the response; the database says, or will say, what became of it.
@@ -536,6 +551,10 @@ class Coordinator:
         if row is None or not row["stored"]:
             raise NotFound(f"Response with id '{response_id}' not found.", param="response_id")
         return str(row["body"]).encode()
+
+    def running(self, response_id: str) -> Execution | None:
+        """The execution of this response, if this process moves it."""
+        return self._running.get(response_id)
 
     async def outcome_of(self, tenant: str, response_id: str) -> bytes:
         """The resource of a response once it has ended, whichever process moves it."""
@@ -562,17 +581,15 @@ class Coordinator:
 
     async def watch(self) -> None:
         """Look after all that somebody on this process waits for, with one query a round."""
-        while True:
-            await asyncio.sleep(WATCH_INTERVAL)
-            if not self._watched:
-                continue
-            try:
-                async with self.database.connection() as conn:
-                    rows = await fetch(conn, "settled", ids=list(self._watched))
-            except Unavailable:
-                continue
-            for row in rows:
-                self._watched.pop(row["id"]).set_result(None)
+        await every(WATCH_INTERVAL, self._look, "the watch")
+
+    async def _look(self) -> None:
+        if not self._watched:
+            return
+        async with self.database.connection() as conn:
+            rows = await fetch(conn, "settled", ids=list(self._watched))
+        for row in rows:
+            self._watched.pop(row["id"]).set_result(None)
 
     # --- recovery ---
 
@@ -594,24 +611,27 @@ class Coordinator:
                 return False
             answers = await fetch(conn, "accepted_answers", run_id=run_id, response_id=response_id)
             memory = await load_checkpoints(conn, run_id)
+            await execute(conn, "count_takeover", id=response_id)
         values = {item["interrupt_id"]: encoding.loads(item["answer"]) for item in answers}
         current = CurrentRun(
             run_id, response_id, tenant, row["requester"], settings_from(row["settings"])
         )
-        logger.warning("taking over response %s of run %s", response_id, run_id)
-        self._launch(
-            Execution(
-                served=served,
-                current=current,
-                outset=Outset(memory=memory, answers=values, again=True, live=False),
-                writer=Writer(Response.of_resource(encoding.loads(response["body"]))),
-                line=Frameline(wanted=False),
-                stored=response["stored"],
-                only_calls=False,
-                lease=lease,
-                lease_id=run_id,
-            )
+        execution = Execution(
+            served=served,
+            current=current,
+            outset=Outset(memory=memory, answers=values, again=True, live=False),
+            writer=Writer(Response.of_resource(encoding.loads(response["body"]))),
+            line=Frameline(wanted=False),
+            stored=response["stored"],
+            only_calls=False,
+            lease=lease,
+            lease_id=run_id,
         )
+        if response["takeovers"] >= MOST_TAKEOVERS:
+            await self._end(execution, endings.draft(execution, _POISONED, self.keep))
+            return True
+        logger.warning("taking over response %s of run %s", response_id, run_id)
+        self._launch(execution)
         return True
 
     # --- the end of the process ---

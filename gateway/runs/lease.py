@@ -11,7 +11,6 @@ live by it instead of leases of their own.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from gateway.errors import Unavailable
+from gateway.runs.rounds import every
 from gateway.store.db import Connection, Cursor, Database, execute, fetch, send
 from gateway.wire.ids import new_id
 
@@ -81,9 +81,12 @@ class Leases:
 
     async def beat_for_ever(self) -> None:
         """The heartbeat of the process, until cancelled."""
-        while True:
-            await self.beat()
-            await asyncio.sleep(self.ttl.total_seconds() / BEATS_PER_TTL)
+        await every(self.ttl.total_seconds() / BEATS_PER_TTL, self.beat, "the heartbeat")
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the last beat is younger than the TTL, by this process's own clock."""
+        return time.monotonic() - self._last_beat < self.ttl.total_seconds()
 
     async def beat(self) -> None:
         """Renew everything once; what is lost is told."""
@@ -94,9 +97,9 @@ class Leases:
                 await conn.execute("SET LOCAL synchronous_commit = off")
                 await execute(conn, "sign_of_life", owner=self.owner, ttl=self.ttl)
                 alive = await self._renew(conn, held)
-        except Unavailable:
+        except Exception:
             self._give_up_if_silent()
-            return
+            raise
         self._last_beat = started
         for lease in held:
             if lease.id not in alive:
@@ -115,7 +118,7 @@ class Leases:
         return {row["id"] for row in rows}
 
     def _give_up_if_silent(self) -> None:
-        if time.monotonic() - self._last_beat < self.ttl.total_seconds():
+        if self.is_alive:
             return
         for lease, _ in list(self._held.values()):
             self._lose(lease)

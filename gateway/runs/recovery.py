@@ -8,13 +8,15 @@ that acts.
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from collections.abc import Awaitable
 from datetime import timedelta
+from functools import partial
 
 from gateway.errors import RunFailed, Unavailable
 from gateway.runs.coordinator import Coordinator
 from gateway.runs.reviewing import answer_expired
+from gateway.runs.rounds import every
 from gateway.store.db import Row, execute, fetch, fetch_one
 from gateway.store.retention import Swept, sweep
 from gateway.wire import encoding
@@ -30,12 +32,7 @@ ORPHANS_AT_ONCE = 50
 async def recover_for_ever(coordinator: Coordinator) -> None:
     """Look for orphans until cancelled, several times within a lease's TTL."""
     pause = coordinator.leases.ttl.total_seconds() / LOOKS_PER_TTL
-    while True:
-        try:
-            await recover(coordinator)
-        except Unavailable:
-            logger.debug("recovery waits for the database")
-        await asyncio.sleep(pause)
+    await every(pause, partial(recover, coordinator), "recovery")
 
 
 async def recover(coordinator: Coordinator) -> int:
@@ -46,15 +43,29 @@ async def recover(coordinator: Coordinator) -> int:
             coordinator.abandoned.difference_update(abandoned)
         orphans = await fetch(conn, "orphans", limit=ORPHANS_AT_ONCE)
         silent = await fetch(conn, "due_defaults", limit=ORPHANS_AT_ONCE)
-    done = 0
-    for question in silent:
-        done += await answer_expired(coordinator, question["tenant"], question["call_id"])
-    for orphan in orphans:
-        if orphan["resumes"]:
-            done += await coordinator.take_over(orphan["tenant"], orphan["run_id"], orphan["id"])
-        else:
-            done += await _fail(coordinator, orphan)
-    return done
+    done = [
+        await _tried(answer_expired(coordinator, question["tenant"], question["call_id"]))
+        for question in silent
+    ]
+    done += [await _tried(_recover_one(coordinator, orphan)) for orphan in orphans]
+    return sum(done)
+
+
+async def _recover_one(coordinator: Coordinator, orphan: Row) -> bool:
+    if orphan["resumes"]:
+        return await coordinator.take_over(orphan["tenant"], orphan["run_id"], orphan["id"])
+    return await _fail(coordinator, orphan)
+
+
+async def _tried(work: Awaitable[bool]) -> bool:
+    """One that cannot be recovered must not keep the others from it."""
+    try:
+        return await work
+    except Unavailable:
+        raise
+    except Exception:
+        logger.exception("a response could not be recovered")
+        return False
 
 
 async def _fail(coordinator: Coordinator, orphan: Row) -> bool:
@@ -76,12 +87,11 @@ async def _fail(coordinator: Coordinator, orphan: Row) -> bool:
 
 async def sweep_for_ever(coordinator: Coordinator, interval: timedelta) -> None:
     """Sweep every so often until cancelled."""
-    while True:
-        await asyncio.sleep(interval.total_seconds())
-        try:
-            log_swept(await sweep(coordinator.database, coordinator.keep.response))
-        except Unavailable:
-            logger.debug("the sweep waits for the database")
+
+    async def once() -> None:
+        log_swept(await sweep(coordinator.database, coordinator.keep.response))
+
+    await every(interval.total_seconds(), once, "the sweep")
 
 
 def log_swept(swept: Swept) -> None:

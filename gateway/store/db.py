@@ -78,6 +78,16 @@ async def execute(conn: Connection, name: str, **params: Any) -> int:
     return cursor.rowcount
 
 
+_AWAY = (
+    PoolTimeout,
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.ReadOnlySqlTransaction,  # a standby that is not promoted yet, a full disk
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
+"""What a later try can cure: the server is away, or is not the one it will be."""
+
+
 class Database:
     """A pool of at most `size` connections.
 
@@ -95,7 +105,7 @@ class Database:
         try:
             async with self._pool.connection(timeout=POOL_WAIT) as conn:
                 yield conn
-        except (PoolTimeout, psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except _AWAY as error:
             raise Unavailable("The database cannot be reached; try again shortly.") from error
 
     @asynccontextmanager

@@ -178,6 +178,16 @@ async def settings(state: MessagesState) -> dict[str, Any]:
     return {"messages": [AIMessage(f"{wanted.temperature} {names} {dict(wanted.metadata)!a}")]}
 
 
+async def exits(state: MessagesState) -> dict[str, Any]:
+    if last_text(state) == "async":
+        raise SystemExit(3)
+    return {}
+
+
+def exits_too(state: MessagesState) -> dict[str, Any]:
+    raise SystemExit(3)
+
+
 async def forgetful_subgraph(state: MessagesState) -> Any:
     return await chain(ask).compile(checkpointer=False).ainvoke(state)
 
@@ -205,5 +215,6 @@ GRAPHS: dict[str, Graph] = {
     "fan": Graph(fan_out()),
     "flaky": Graph(chain(ask, effect, fail_once)),
     "fail": Graph(chain(first, fail)),
+    "exits": Graph(chain(exits, exits_too)),
     "forgetful": Graph(chain(forgetful_subgraph)),
 }

@@ -1013,3 +1013,13 @@ async def test_an_unknown_item_reference_is_refused(api: Api) -> None:
         {"model": "remember", "input": [{"type": "item_reference", "id": "msg_\u0000"}]}
     )
     assert (status, error["param"]) == (400, "input[0].id")
+
+
+@BOTH
+async def test_a_graph_that_ends_its_process_fails_its_run_and_nothing_else(
+    api: Api, stream: bool
+) -> None:
+    for said in ("async", "sync"):
+        told = await api.told("exits", said, stream=stream)
+        assert told["status"] == "failed"
+    assert (await api.create("remember", "hi"))["status"] == "completed"

@@ -75,7 +75,7 @@ SELECT coalesce(card, call_id) AS call_id, response_id, run_id, status
 
 -- name: response
 -- A response of this tenant, stored or not; the caller decides what an unstored one may be used for.
-SELECT id, run_id, model, status, stored, body::text AS body, lease_id
+SELECT id, run_id, model, status, stored, body::text AS body, lease_id, takeovers
   FROM fermata.responses
  WHERE tenant = %(tenant)s AND id = %(id)s AND (expires_at IS NULL OR expires_at > now());
 
@@ -248,6 +248,10 @@ SELECT i.call_id, i.tenant
    AND i.status = 'pending' AND i.has_default AND i.expires_at <= now()
  ORDER BY r.expires_at, i.position
  LIMIT %(limit)s;
+
+-- name: count_takeover
+-- In the transaction that takes the lease: what ends its process is not taken over for ever.
+UPDATE fermata.responses SET takeovers = takeovers + 1 WHERE id = %(id)s;
 
 -- name: fail_orphan
 -- A first request died with its process. The lease is looked at again: the process may have woken up.

@@ -34,6 +34,7 @@ CREATE TABLE fermata.responses (
     stored       boolean NOT NULL,                    -- false: kept for a replay only, invisible otherwise
     lease_id     text,                                -- the lease that keeps it alive while it is in progress
     resumes      boolean NOT NULL DEFAULT false,      -- an accepted answer stands behind it: taken over, not failed
+    takeovers    integer NOT NULL DEFAULT 0,          -- how many processes died over it
     input        json NOT NULL,                       -- the input items of its own request
     body         json NOT NULL,                       -- the Response resource
     created_at   timestamptz NOT NULL DEFAULT now(),
