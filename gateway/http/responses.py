@@ -1,5 +1,5 @@
-"""`/v1/responses`: create and retrieve. Parsing, planning and running are elsewhere; this is
-transport."""
+"""`/v1/responses`: create, retrieve, cancel and delete. Parsing, planning and running are
+elsewhere; this is transport."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from gateway.http.auth import principal_of
 from gateway.http.body import read_body
 from gateway.http.sse import stream
 from gateway.http.state import gateway_of
-from gateway.runs import reviewing
+from gateway.runs import reviewing, withdrawal
 from gateway.runs.coordinator import Reply
+from gateway.wire import encoding
 from gateway.wire.request import parse_create
 
 JSON = "application/json"
@@ -65,3 +66,20 @@ async def retrieve_response(request: Request, response_id: str) -> Response:
     coordinator = gateway_of(request).coordinator
     body = await reviewing.retrieve(coordinator, response_id, principal_of(request))
     return Response(body, media_type=JSON)
+
+
+@router.post("/v1/responses/{response_id}/cancel", response_model=None)
+async def cancel_response(request: Request, response_id: str) -> Response:
+    """Stop a response in progress, withdraw a run that waits; any other is left as it is."""
+    coordinator = gateway_of(request).coordinator
+    body = await withdrawal.cancel(coordinator, response_id, principal_of(request))
+    return Response(body, media_type=JSON)
+
+
+@router.delete("/v1/responses/{response_id}", response_model=None)
+async def delete_response(request: Request, response_id: str) -> Response:
+    """Delete a response; a run that waits with it is withdrawn."""
+    coordinator = gateway_of(request).coordinator
+    await withdrawal.delete(coordinator, response_id, principal_of(request))
+    told = {"id": response_id, "object": "response", "deleted": True}
+    return Response(encoding.dumps(told), media_type=JSON)

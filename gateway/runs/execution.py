@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from gateway.errors import FermataError
+from gateway.errors import FermataError, RunFailed
 from gateway.human.run import CurrentRun
 from gateway.runs.graph import Outset, ServedGraph
 from gateway.runs.lease import Lease
@@ -81,6 +81,8 @@ class Execution:
     lease: Lease | None = None
     stop_reason: FermataError | None = None
     """Why the task was cancelled, when it was: told to the client."""
+    ending: bool = False
+    """The graph is through, and what came of it is being stored."""
     ended: asyncio.Future[bytes] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -102,6 +104,11 @@ class Execution:
         if self.task is not None and not self.task.done():
             self.stop_reason = reason
             self.task.cancel()
+
+    def cancel(self, message: str) -> None:
+        """Stop as cancelled; too late once the run is ending, or stops already."""
+        if not self.ending and self.stop_reason is None:
+            self.stop(RunFailed(message, code="cancelled"))
 
     def succeed(self, body: bytes) -> None:
         """The response ended and is on record."""

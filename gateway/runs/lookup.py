@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.errors import InvalidRequest, PreviousResponseNotFound
+from gateway.errors import InterruptClosed, InvalidRequest, PreviousResponseNotFound
 from gateway.runs.run import AskedQuestion, KnownRun, Previous, RunStatus
 from gateway.store.db import Connection, Row, fetch, fetch_one, send
 from gateway.wire import encoding
@@ -20,8 +20,8 @@ async def find_previous(
     """The response that the request names, or whose questions it answers; its run is locked.
 
     None if the request names nothing that is known: then its input is the client's own history.
-    Raises `PreviousResponseNotFound`; `InvalidRequest` for answers to questions of several
-    responses.
+    Raises `PreviousResponseNotFound`, or `InterruptClosed` if its questions are still known;
+    `InvalidRequest` for answers to questions of several responses.
     """
     named = request.previous_response_id
     if named is not None and not plausible(named):
@@ -35,7 +35,7 @@ async def find_previous(
     batch = await send(conn, "questions", response_id=response_id)
     row = await found.fetchone()
     if row is None:
-        raise PreviousResponseNotFound(response_id)
+        raise await _gone(conn, tenant, response_id, call_ids)
     run = await locked.fetchone()
     questions = [_question(question) for question in await batch.fetchall()]
     asking = {question.told_as for question in questions}
@@ -50,6 +50,18 @@ async def find_previous(
         run=None if run is None else _run(run),
         questions=tuple(questions),
     )
+
+
+async def _gone(
+    conn: Connection, tenant: str, response_id: str, call_ids: Sequence[str]
+) -> InvalidRequest:
+    """A deleted response is unknown, but whoever answers it late is told what became of it."""
+    for row in await _asked_by(conn, tenant, call_ids):
+        if row["response_id"] == response_id:
+            return InterruptClosed(
+                f"The response that asked {row['call_id']} was deleted.", param="input"
+            )
+    return PreviousResponseNotFound(response_id)
 
 
 async def resolve_references(

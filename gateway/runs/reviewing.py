@@ -16,6 +16,7 @@ from typing import Any
 
 from gateway.errors import (
     InterruptAlreadyAnswered,
+    InterruptClosed,
     InvalidRequest,
     ModelNotFound,
     NotFound,
@@ -201,7 +202,10 @@ async def answer_expired(coordinator: Coordinator, tenant: str, call_id: str) ->
     item = FunctionCallOutput(call_id, "", {})
     silence = Principal(tenant, EXPIRY)
     async with coordinator.database.pipeline() as (conn, _):
-        previous = await _asked(conn, tenant, item)
+        try:
+            previous = await _asked(conn, tenant, item)
+        except InterruptClosed:
+            return False
         if previous is None or previous.run is None:
             return False
         step = plan_expiry(previous.questions, previous.run, call_id)
@@ -270,6 +274,9 @@ async def _asked(conn: Connection, tenant: str, item: FunctionCallOutput) -> Pre
         return await find_previous(conn, tenant, request, (item.call_id,))
     except PreviousResponseNotFound:
         return None
+    except InterruptClosed as refusal:
+        refusal.param = "call_id"  # this request has no `input`
+        raise
 
 
 async def _keep(conn: Connection, principal: Principal, call_id: str, answer: str) -> None:
