@@ -140,7 +140,7 @@ def _config(settings: Settings, app: Any) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         lifespan="on",
-        timeout_graceful_shutdown=int(settings.shutdown_grace.total_seconds()) + 1,
+        timeout_graceful_shutdown=int(settings.shutdown_grace.total_seconds()) + 5,
         # A node that blocks its process is slow, not dead; the lease decides when it counts as
         # dead.
         timeout_worker_healthcheck=int(settings.lease_ttl.total_seconds()) + 1,

@@ -7,9 +7,11 @@ import asyncio
 import logging
 import os
 import signal
+import threading
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from types import FrameType
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -96,7 +98,37 @@ async def _running(settings: Settings, graphs: Mapping[str, Graph]) -> AsyncIter
         gateway = Gateway(settings, coordinator, int(time.time()), authenticator)
         await stack.enter_async_context(_background(gateway))
         stack.push_async_callback(coordinator.close, settings.shutdown_grace)
-        yield gateway
+        with _closing_on_signal(coordinator, settings):
+            yield gateway
+
+
+@contextmanager
+def _closing_on_signal(coordinator: Coordinator, settings: Settings) -> Iterator[None]:
+    """Close as soon as SIGTERM or SIGINT comes, beside the server, which waits for its streams:
+    so these end with a last event, and the grace counts once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may listen to signals
+        return
+    loop, closing = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+
+    def close() -> None:
+        closing.add(asyncio.create_task(coordinator.close(settings.shutdown_grace)))
+
+    servers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(close)
+        server = servers[signal.Signals(number)]
+        if callable(server):
+            server(number, frame)
+
+    for number in servers:
+        signal.signal(number, heard)
+    try:
+        yield
+    finally:
+        for number, server in servers.items():
+            signal.signal(number, server)
 
 
 @asynccontextmanager

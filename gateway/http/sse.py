@@ -10,13 +10,16 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from gateway.runs.coordinator import Reply
 
 LF = "\n"
+LAST_WORDS = 3.0  # seconds
 HEADERS = {"Cache-Control": "no-cache"}  # X-Accel-Buffering: no is sse-starlette's own
 
 
 def stream(reply: Reply, *, keepalive: timedelta, grace: timedelta) -> EventSourceResponse:
     """The reply as an SSE response.
 
-    A comment is sent at least every `keepalive`; after SIGTERM the stream may go on for `grace`.
+    A comment is sent at least every `keepalive`; after SIGTERM the stream may go on for `grace`,
+    then the coordinator ends it in order: what cuts it off is only for streams that do not take
+    that.
     """
     return EventSourceResponse(
         _until_left(reply),
@@ -24,7 +27,7 @@ def stream(reply: Reply, *, keepalive: timedelta, grace: timedelta) -> EventSour
         sep=LF,
         ping=keepalive.total_seconds(),
         ping_message_factory=_keep_alive,
-        shutdown_grace_period=grace.total_seconds(),
+        shutdown_grace_period=grace.total_seconds() + LAST_WORDS,
     )
 
 

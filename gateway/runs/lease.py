@@ -54,6 +54,7 @@ class Leases:
         self._database = database
         self._held: dict[str, tuple[Lease, Callable[[], object]]] = {}
         self._last_beat = time.monotonic()
+        self._released = False
 
     async def acquire(self, conn: Connection, run_id: str) -> Cursor:
         """Ask for the run's lease in the caller's transaction; `acquired` reads the cursor."""
@@ -90,6 +91,8 @@ class Leases:
 
     async def beat(self) -> None:
         """Renew everything once; what is lost is told."""
+        if self._released:
+            return
         started = time.monotonic()
         held = [lease for lease, _ in self._held.values()]
         try:
@@ -107,6 +110,7 @@ class Leases:
 
     async def release_all(self) -> None:
         """Take down the sign of life and all leases, at an orderly end."""
+        self._released = True
         async with self._database.connection() as conn:
             await execute(conn, "release_owner", owner=self.owner)
 

@@ -316,19 +316,17 @@ def _json(text: str) -> Json:
 
 
 def _storable(answer: Answer) -> Answer:
-    """The answer, unless the run would die of it: LangGraph cannot store larger integers."""
-    if _beyond_64_bits(answer.value):
-        raise Refusal("An integer beyond 64 bits cannot be stored.")
-    return answer
-
-
-def _beyond_64_bits(value: Json) -> bool:
-    level: Iterable[Json] = [value]
+    """The answer, unless the run would die of it: LangGraph cannot store larger integers, nor,
+    where a graph keeps it as a plain text, a NUL."""
+    level: Iterable[Json] = [answer.value, answer.note]
     while level:
-        if any(type(one) is int and not -(2**63) <= one < 2**64 for one in level):
-            return True
+        for one in level:
+            if type(one) is int and not -(2**63) <= one < 2**64:
+                raise Refusal("An integer beyond 64 bits cannot be stored.")
+            if isinstance(one, str) and "\x00" in one:
+                raise Refusal("A text with a NUL character (U+0000) cannot be stored.")
         level = [child for parent in level for child in _children(parent)]
-    return False
+    return answer
 
 
 def _children(value: Json) -> Iterable[Json]:

@@ -211,9 +211,9 @@ RETURNING l.id;
 DELETE FROM fermata.leases WHERE id = %(owner)s OR owner = %(owner)s;
 
 -- name: clear_leases
--- Signs of life of processes that died; an hour is far beyond any TTL that makes sense.
+-- Leases that ended long ago, of processes that died. A token that finds no row is as stale as an old one.
 DELETE FROM fermata.leases
- WHERE id IN (SELECT id FROM fermata.leases WHERE expires_at < now() - interval '1 hour'
+ WHERE id IN (SELECT id FROM fermata.leases WHERE expires_at < now() - interval '5 minutes'
                LIMIT 500 FOR UPDATE SKIP LOCKED);
 
 -- ---------------------------------------------------------------- recovery
