@@ -384,5 +384,7 @@ async def test_C18_only_its_own_tenant_can(database_url: str) -> None:
         assert (await take(api, "delete", asked, mia)).status_code == 200
         said = {"model": "raw", "input": [output(calls(asked)[0])]}
         assert (await api.post(said, headers=mia)).status_code == 410
-        other = await api.post(said, headers=eve)
-        assert other.json()["status"] == "completed"  # of her own: an output of her history
+        unknown = {"model": "raw", "input": [output("call_unknown")]}
+        found = [await api.post(body, headers=eve) for body in (said, unknown)]
+        assert found[0].status_code == found[1].status_code != 410
+        assert envelope(found[0])["code"] == envelope(found[1])["code"]
