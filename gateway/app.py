@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing
 import os
 import signal
 import threading
@@ -137,7 +138,7 @@ async def _background(gateway: Gateway) -> AsyncIterator[None]:
     settings, coordinator = gateway.settings, gateway.coordinator
     watch = None
     if settings.workers > 1:
-        watch = asyncio.create_task(_end_with_parent(os.getppid()))
+        watch = asyncio.create_task(_end_with_parent())
     await _migrate_once(gateway)
 
     async def work() -> None:
@@ -160,9 +161,10 @@ async def _background(gateway: Gateway) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _end_with_parent(parent: int) -> None:
+async def _end_with_parent() -> None:
     """A worker whose parent was killed has no database any more and keeps the port: it ends too."""
-    while os.getppid() == parent:  # noqa: ASYNC110  # the system tells nobody
+    parent = multiprocessing.parent_process()
+    while parent is not None and os.getppid() == parent.pid:  # noqa: ASYNC110  # the system tells nobody
         await asyncio.sleep(PARENT_LOOK)
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -15,7 +15,7 @@ from gateway.http.body import read_body
 from gateway.http.sse import stream
 from gateway.http.state import gateway_of
 from gateway.runs import reviewing, withdrawal
-from gateway.runs.coordinator import Reply
+from gateway.runs.replies import Reply
 from gateway.wire import encoding
 from gateway.wire.request import parse_create
 

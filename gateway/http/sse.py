@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from gateway.runs.coordinator import Reply
+from gateway.runs.replies import Reply
 
 LF = "\n"
 LAST_WORDS = 3.0  # seconds

@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from gateway.errors import (
     FermataError,
@@ -45,11 +46,12 @@ from gateway.runs.events import (
     TextDelta,
     ToolCall,
 )
-from gateway.runs.execution import Execution, Frameline, frames_of
+from gateway.runs.execution import Execution, Frameline
 from gateway.runs.graph import Outset, ServedGraph
 from gateway.runs.lease import Lease, Leases, acquired
 from gateway.runs.lookup import find_previous, plausible, read_history, resolve_references
 from gateway.runs.principal import Principal
+from gateway.runs.replies import LiveReply, RepeatedReply, Reply, SaidReply
 from gateway.runs.rounds import every
 from gateway.runs.run import (
     KnownRun,
@@ -77,7 +79,7 @@ from gateway.wire.history import Item, ItemReference, Message, as_resource
 from gateway.wire.ids import new_id
 from gateway.wire.items import Response
 from gateway.wire.request import CreateResponse
-from gateway.wire.writer import DONE, Frames, Writer, replay
+from gateway.wire.writer import Frames, Writer
 
 logger = logging.getLogger("fermata.runs")
 
@@ -89,100 +91,6 @@ MOST_TAKEOVERS = 3
 _POISONED = Failed("The processes that ran this response ended, one after the other.")
 """A run that ends its process would end every process that takes it over. Its answer stays on
 record: the same request may be sent again."""
-
-
-class Reply(Protocol):
-    """What a request gets: the whole resource, or the frames of the stream."""
-
-    @property
-    def response_id(self) -> str:
-        """The id of the response that is told."""
-
-    async def result(self) -> bytes:
-        """The Response resource as JSON, once the response has ended."""
-
-    def frames(self) -> AsyncIterator[bytes]:
-        """Ready-made SSE frames, `[DONE]` included."""
-
-    def leave(self) -> None:
-        """The client is gone."""
-
-    @property
-    def goes_with_client(self) -> bool:
-        """Whether leaving stops the run."""
-
-
-@dataclass(slots=True)
-class LiveReply:
-    """A run that this request started; its reader is this client."""
-
-    execution: Execution
-
-    @property
-    def response_id(self) -> str:
-        return self.execution.response_id
-
-    async def result(self) -> bytes:
-        return await asyncio.shield(self.execution.ended)
-
-    def frames(self) -> AsyncIterator[bytes]:
-        return frames_of(self.execution)
-
-    @property
-    def goes_with_client(self) -> bool:
-        return self.execution.cancellable
-
-    def leave(self) -> None:
-        self.execution.line.abandon()
-        if self.execution.cancellable:
-            self.execution.cancel("The client left.")
-
-
-@dataclass(slots=True)
-class RepeatedReply:
-    """An answer that was accepted before: waits for what comes of it, and tells it again."""
-
-    coordinator: Coordinator
-    tenant: str
-    response_id: str
-
-    async def result(self) -> bytes:
-        return await self.coordinator.outcome_of(self.tenant, self.response_id)
-
-    async def frames(self) -> AsyncIterator[bytes]:
-        body = await self.result()
-        for frame in replay(encoding.loads(body)):
-            yield frame
-
-    @property
-    def goes_with_client(self) -> bool:
-        return False
-
-    def leave(self) -> None:
-        """Nothing of this client's own is under way."""
-
-
-@dataclass(slots=True)
-class SaidReply:
-    """A response that is there already."""
-
-    response_id: str
-    written: Frames
-    body: bytes
-
-    @property
-    def goes_with_client(self) -> bool:
-        return False
-
-    async def result(self) -> bytes:
-        return self.body
-
-    async def frames(self) -> AsyncIterator[bytes]:
-        for frame in [*self.written, DONE]:
-            yield frame
-
-    def leave(self) -> None:
-        """Nothing is under way."""
 
 
 class Coordinator:
@@ -237,7 +145,9 @@ class Coordinator:
         if isinstance(step, LeftOpen):
             return await self._say(request, principal, step.message)
         if isinstance(step, Repeat):
-            return RepeatedReply(self, principal.tenant, step.response_id)
+            return RepeatedReply(
+                step.response_id, partial(self.outcome_of, principal.tenant, step.response_id)
+            )
         if isinstance(step, Start):
             return await self._begin(request, principal, served, history)
         self._launch(execution)
