@@ -15,13 +15,14 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
-from langgraph.graph import MessagesState
+from langgraph.graph import MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import interrupt
 from pydantic import BaseModel, field_validator
 
 from gateway import Graph, ask_approval, ask_choice, ask_text, ask_value
 from tests.integration.api import Api, serving
-from tests.integration.small_graphs import chain, done
+from tests.integration.small_graphs import EFFECTS, chain, done
 
 HOUR = timedelta(hours=1)
 
@@ -104,7 +105,42 @@ class Scripted(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=answer)])
 
 
+SENT: dict[str, str] = {}
+"""What `send` sent, by business key: the ledger that a graph keeps of its own effects."""
+
+
+def send(to: str) -> str:
+    """Send a parcel, after a person said how. LangGraph runs the first tool's code after its
+    question again when the second is answered, so the effect has a key."""
+    how = interrupt({"question": f"How to send to {to}?", "to": to})
+    if to not in SENT:
+        SENT[to] = str(how)
+        done(f"sent to {to}")
+    return f"{to} by {how}"
+
+
+async def call_twice(state: MessagesState) -> dict[str, Any]:
+    calls = [{"name": "send", "args": {"to": to}, "id": to} for to in ("anna", "bert")]
+    return {"messages": [AIMessage("", tool_calls=calls)]}
+
+
+async def report(state: MessagesState) -> dict[str, Any]:
+    results = [one for one in state["messages"] if isinstance(one, ToolMessage)]
+    return said("; ".join(f"{one.tool_call_id}: {one.text}" for one in results))
+
+
+def two_asking_tools() -> Any:
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("call_twice", call_twice)
+    graph.add_node("tools", ToolNode([tool(send)]))
+    graph.add_node("report", report)
+    for start, end in (("__start__", "call_twice"), ("call_twice", "tools"), ("tools", "report")):
+        graph.add_edge(start, end)
+    return graph
+
+
 GRAPHS = {
+    "tools": Graph(two_asking_tools()),
     "review": Graph(chain(review)),
     "impatient": Graph(chain(impatient)),
     "strict": Graph(chain(strict)),
@@ -250,6 +286,21 @@ async def test_a_plain_text_answers_a_text_or_names_a_choice_and_never_approves(
         {"model": "review", "previous_response_id": asked["id"], "input": "yes"}
     )
     assert (status, call_of(asked)["call_id"] in error["message"]) == (400, True)
+
+
+async def test_C04_each_answer_reaches_its_tool_and_each_effect_is_done_once(api: Api) -> None:
+    """ToolNode runs its calls at once and lets one question out a pass."""
+    SENT.clear()
+    step, given = await api.create("tools", "hi"), {}
+    while not text_of(step):
+        to = json.loads(call_of(step)["arguments"])["payload"]["to"]
+        assert to not in given, "asked twice"
+        given[to] = f"mail to {to}"
+        step = await answer(api, "tools", step, given[to])
+    assert given.keys() == {"anna", "bert"}
+    assert text_of(step) == "anna: anna by mail to anna; bert: bert by mail to bert"
+    effects = EFFECTS[await api.run_of(step)]
+    assert sorted(effects) == ["sent to anna", "sent to bert"]
 
 
 # --- expiry ----------------------------------------------------------------------------------
