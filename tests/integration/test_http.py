@@ -789,7 +789,6 @@ ANSWERS: list[tuple[str, Any, Any]] = [
     ("half JSON", '{"a": ', '{"a": '),
     ("NaN", "NaN", "NaN"),
     ("beyond all floats", "1e400", "1e400"),
-    ("NUL", "a\u0000b", "a\u0000b"),
     (
         "parts",
         [{"type": "input_text", "text": "[1, "}, {"type": "output_text", "text": "2]"}],
@@ -808,6 +807,26 @@ async def test_C09_C14_a_raw_answer_is_json_or_the_text_itself(
         "ask", [output(calls(paused)[0], sent)], previous_response_id=paused["id"]
     )
     assert texts(told) == [f"answer: {value!a}"]
+
+
+@pytest.mark.parametrize("sent", ["a\u0000b", '{"deep": ["\\u0000"]}', str(2**70)])
+async def test_C09_what_could_not_be_stored_is_refused_and_the_question_stays_open(
+    api: Api, sent: str
+) -> None:
+    """LangGraph keeps plain texts in a jsonb column: an accepted answer with NUL would be lost."""
+    paused = await api.create("ask", "hi")
+    status, error = await api.refused(
+        {
+            "model": "ask",
+            "previous_response_id": paused["id"],
+            "input": [output(calls(paused)[0], sent)],
+        }
+    )
+    assert (status, error["code"]) == (400, "invalid_interrupt_answer")
+    told = await api.create(
+        "ask", [output(calls(paused)[0], "fine")], previous_response_id=paused["id"]
+    )
+    assert texts(told) == ["answer: 'fine'"]
 
 
 async def test_C09_a_megabyte_is_an_answer(api: Api) -> None:

@@ -547,7 +547,7 @@ async def test_signs_of_life_of_the_dead_are_cleared(database_url: str) -> None:
         await sql(
             database_url,
             "INSERT INTO fermata.leases (id, owner, expires_at) SELECT 'proc_' || n,"
-            " 'proc_' || n, now() - n * interval '50 minutes' FROM generate_series(1, 2) n",
+            " 'proc_' || n, now() - n * interval '4 minutes' FROM generate_series(1, 2) n",
         )
         await sweep(one.database, MONTH)
         rows = await sql(database_url, "SELECT id FROM fermata.leases")
