@@ -20,7 +20,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import interrupt
 from pydantic import BaseModel, field_validator
 
-from gateway import Graph, ask_approval, ask_choice, ask_text, ask_value
+from gateway import Graph, ask_always, ask_approval, ask_choice, ask_text, ask_value, guard
 from tests.integration.api import Api, serving
 from tests.integration.small_graphs import EFFECTS, chain, done
 
@@ -85,6 +85,23 @@ def look(path: str) -> str:
     return f"looked at {path}"
 
 
+class Careless(BaseChatModel):
+    """Wants to delete, and says what came of it."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "careless"
+
+    def bind_tools(self, tools: Any, **settings: Any) -> Any:
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **more: Any) -> ChatResult:
+        results = [one.text for one in messages if isinstance(one, ToolMessage)]
+        wish = {"name": "delete", "args": {"path": "a"}, "id": "1"}
+        answer = AIMessage("; ".join(results)) if results else AIMessage("", tool_calls=[wish])
+        return ChatResult(generations=[ChatGeneration(message=answer)])
+
+
 class Scripted(BaseChatModel):
     """Calls both tools once, then says what came of it."""
 
@@ -146,6 +163,13 @@ GRAPHS = {
     "strict": Graph(chain(strict)),
     "many": Graph(chain(many)),
     "native": Graph(chain(native), interrupt_name="limits"),
+    "guarded": Graph(
+        create_agent(
+            Careless(),
+            tools=[delete, guard(look, ask_always)],
+            middleware=[HumanInTheLoopMiddleware(interrupt_on={"delete": True})],
+        )
+    ),
     "agent": Graph(
         create_agent(
             Scripted(),
@@ -367,6 +391,23 @@ async def test_the_middleware_asks_about_the_gated_tool_only(api: Api) -> None:
 async def test_the_middleware_gets_its_decisions(api: Api, text: str, outcome: str) -> None:
     asked = await api.create("agent", "hi")
     assert outcome in text_of(await answer(api, "agent", asked, text))
+
+
+async def test_an_edit_to_another_tool_is_asked_about_by_that_tool_s_policy(api: Api) -> None:
+    asked = await api.create("guarded", "hi")
+    edit = {"type": "edit", "edited_action": {"name": "look", "args": {"path": "b"}}}
+    again = await answer(api, "guarded", asked, json.dumps({"decisions": [edit]}))
+    told = json.loads(call_of(again)["arguments"])
+    assert (told["expects"], told["payload"]) == ("approval", {"path": "b"})
+    assert text_of(await answer(api, "guarded", again, "approve")).endswith("looked at b")
+
+
+async def test_the_middleware_takes_a_response_instead_of_running_the_tool(api: Api) -> None:
+    asked = await api.create("agent", "hi")
+    reply = '{"decisions": [{"type": "respond", "message": "it is gone already"}]}'
+    final = await answer(api, "agent", asked, reply)
+    assert text_of(final) == "it is gone already; looked at b"
+    assert await api.run_of(final) not in EFFECTS
 
 
 async def test_C11_a_wrong_count_is_refused_before_anything_ran(api: Api) -> None:
