@@ -2,10 +2,6 @@
 -- Arrays of text go in binary (%(name)b): as text, psycopg escapes them with a regular expression.
 -- Every statement that reads or writes what belongs to somebody names the tenant.
 
--- name: now
--- The database owns time.
-SELECT now() AS now;
-
 -- ---------------------------------------------------------------- first requests
 
 -- name: open_first
