@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,9 +14,10 @@ from pathlib import Path
 import httpx
 from openai import AsyncOpenAI, OpenAI
 
+from tests.acceptance.zygote import Child, zygote
+
 START_TIMEOUT = 60.0
 GRAPHS = "tests.acceptance.serve_graphs:GRAPHS"
-_ROOT = Path(__file__).parents[2]
 _ADDRESS = re.compile(r"http://\S+?:\d+")
 
 
@@ -31,7 +30,7 @@ class Server:
     environ: Mapping[str, str] = field(default_factory=dict)
     graphs: str = GRAPHS
     url: str = ""
-    process: subprocess.Popen[str] | None = None
+    process: Child | None = None
 
     @property
     def base_url(self) -> str:
@@ -46,17 +45,10 @@ class Server:
         return self.folder / "gateway.log"
 
     def start(self) -> Server:
-        command = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--graphs", self.graphs]
+        command = ["serve", "--port", "0", "--graphs", self.graphs]
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("a") as log:
-            self.process = subprocess.Popen(
-                command,
-                cwd=_ROOT,
-                env=self._environ(),
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
+            self.process = zygote().start(command, self._environ(), log)
         self.url = self._address()
         self._await_readiness()
         return self
@@ -108,7 +100,6 @@ class Server:
 
     def _address(self) -> str:
         assert self.process is not None
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             if found := _ADDRESS.search(line):
                 return found.group()
@@ -118,7 +109,7 @@ class Server:
         deadline = time.monotonic() + START_TIMEOUT
         while httpx.get(f"{self.url}/readyz").status_code != 200:
             assert time.monotonic() < deadline, f"not ready in time:\n{self.log}"
-            time.sleep(0.05)
+            time.sleep(0.01)
 
     def _signal(self, number: signal.Signals) -> None:
         assert self.process is not None
@@ -127,8 +118,7 @@ class Server:
     def _ended(self, seconds: float) -> None:
         assert self.process is not None
         self.process.wait(seconds)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self.process.stdout.close()
 
 
 def _is_setting(name: str) -> bool:
