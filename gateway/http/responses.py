@@ -14,8 +14,9 @@ from gateway.http.auth import principal_of
 from gateway.http.body import read_body
 from gateway.http.sse import stream
 from gateway.http.state import gateway_of
-from gateway.runs import reviewing, withdrawal
+from gateway.runs import opening, withdrawal
 from gateway.runs.replies import Reply
+from gateway.runs.retrieval import retrieve
 from gateway.wire import encoding
 from gateway.wire.request import parse_create
 
@@ -32,14 +33,13 @@ async def create_response(request: Request) -> Response:
     wanted = parse_create(await read_body(request, gateway.settings.max_body_bytes))
     if not gateway.migrated:
         raise Unavailable("The database is not ready yet.")
-    reply = await gateway.coordinator.create(wanted, principal)
+    reply = await opening.create(gateway.coordinator, wanted, principal)
     if wanted.stream:
         settings = gateway.settings
         return stream(reply, keepalive=settings.keepalive, grace=settings.shutdown_grace)
     if wanted.background:
-        return Response(
-            await gateway.coordinator.retrieve(reply.response_id, principal), media_type=JSON
-        )
+        database = gateway.coordinator.database
+        return Response(await retrieve(database, reply.response_id, principal), media_type=JSON)
     body = await _until_left(request, reply) if reply.goes_with_client else await reply.result()
     return Response(body, media_type=JSON)
 
@@ -63,8 +63,8 @@ async def _left(request: Request) -> None:
 @router.get("/v1/responses/{response_id}", response_model=None)
 async def retrieve_response(request: Request, response_id: str) -> Response:
     """A stored response as it stands, with what reviewers' answers made of it."""
-    coordinator = gateway_of(request).coordinator
-    body = await reviewing.retrieve(coordinator, response_id, principal_of(request))
+    database = gateway_of(request).coordinator.database
+    body = await retrieve(database, response_id, principal_of(request))
     return Response(body, media_type=JSON)
 
 

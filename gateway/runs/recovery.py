@@ -14,9 +14,16 @@ from datetime import timedelta
 from functools import partial
 
 from gateway.errors import RunFailed, Unavailable
+from gateway.human.run import CurrentRun, settings_from
+from gateway.runs import endings
 from gateway.runs.coordinator import Coordinator
+from gateway.runs.events import Failed
+from gateway.runs.execution import Execution, Frameline
+from gateway.runs.graph import Outset
+from gateway.runs.lease import acquired
 from gateway.runs.reviewing import answer_expired
 from gateway.runs.rounds import every
+from gateway.store.checkpoints import load_checkpoints
 from gateway.store.db import Row, execute, fetch, fetch_one
 from gateway.store.retention import Swept, sweep
 from gateway.wire import encoding
@@ -27,6 +34,10 @@ logger = logging.getLogger("fermata.recovery")
 
 LOOKS_PER_TTL = 3
 ORPHANS_AT_ONCE = 50
+MOST_TAKEOVERS = 3
+_POISONED = Failed("The processes that ran this response ended, one after the other.")
+"""A run that ends its process would end every process that takes it over. Its answer stays on
+record: the same request may be sent again."""
 
 
 async def recover_for_ever(coordinator: Coordinator) -> None:
@@ -53,8 +64,50 @@ async def recover(coordinator: Coordinator) -> int:
 
 async def _recover_one(coordinator: Coordinator, orphan: Row) -> bool:
     if orphan["resumes"]:
-        return await coordinator.take_over(orphan["tenant"], orphan["run_id"], orphan["id"])
+        return await take_over(coordinator, orphan["tenant"], orphan["run_id"], orphan["id"])
     return await _fail(coordinator, orphan)
+
+
+async def take_over(coordinator: Coordinator, tenant: str, run_id: str, response_id: str) -> bool:
+    """Go on with a response whose holder died after it had accepted an answer.
+
+    The answers are read from the record. False if somebody else has it, or it has ended.
+    """
+    async with coordinator.database.transaction() as conn:
+        row = await fetch_one(conn, "lock_run_of", tenant=tenant, response_id=response_id)
+        response = await fetch_one(conn, "response", tenant=tenant, id=response_id)
+        if row is None or response is None or row["response_id"] != response_id:
+            return False
+        served = coordinator.graphs.get(row["model"])
+        if served is None or row["status"] != "running" or response["status"] != "in_progress":
+            return False
+        lease = await acquired(await coordinator.leases.acquire(conn, run_id), run_id)
+        if lease is None:
+            return False
+        answers = await fetch(conn, "accepted_answers", run_id=run_id, response_id=response_id)
+        memory = await load_checkpoints(conn, run_id)
+        await execute(conn, "count_takeover", id=response_id)
+    values = {item["interrupt_id"]: encoding.loads(item["answer"]) for item in answers}
+    current = CurrentRun(
+        run_id, response_id, tenant, row["requester"], settings_from(row["settings"])
+    )
+    execution = Execution(
+        served=served,
+        current=current,
+        outset=Outset(memory=memory, answers=values, again=True, live=False),
+        writer=Writer(Response.of_resource(encoding.loads(response["body"]))),
+        line=Frameline(wanted=False),
+        stored=response["stored"],
+        only_calls=False,
+        lease=lease,
+        lease_id=run_id,
+    )
+    if response["takeovers"] >= MOST_TAKEOVERS:
+        await coordinator.end(execution, endings.draft(execution, _POISONED, coordinator.keep))
+        return True
+    logger.warning("taking over response %s of run %s", response_id, run_id)
+    coordinator.launch(execution)
+    return True
 
 
 async def _tried(work: Awaitable[bool]) -> bool:

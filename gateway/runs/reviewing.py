@@ -2,8 +2,9 @@
 
 An answer is stored on its question; the last one of a batch resumes the run, under a new response
 that *follows* the one that asked. No client asked for that response, so its output is shown to
-whoever retrieves the one that asked: `shown` puts them together when they are read. Nothing that
-was told is rewritten, and a client's own answer changes nothing about the response that asked.
+whoever retrieves the one that asked: `runs.retrieval` puts them together when they are read.
+Nothing that was told is rewritten, and a client's own answer changes nothing about the response
+that asked.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from gateway.wire import answers, encoding
 from gateway.wire.encoding import Json
 from gateway.wire.history import FunctionCallOutput
 from gateway.wire.ids import new_id
-from gateway.wire.items import Response, Usage
+from gateway.wire.items import Response
 from gateway.wire.request import CreateResponse
 from gateway.wire.writer import Writer
 
@@ -191,7 +192,7 @@ async def answer_one(
         execution = await _resume(
             coordinator, conn, principal, previous, previous.run, step, call_id
         )
-    coordinator._launch(execution)
+    coordinator.launch(execution)
 
 
 async def answer_expired(coordinator: Coordinator, tenant: str, call_id: str) -> bool:
@@ -215,7 +216,7 @@ async def answer_expired(coordinator: Coordinator, tenant: str, call_id: str) ->
             await _keep(conn, silence, call_id, step.values[call_id])
             return True
         execution = await _resume(coordinator, conn, silence, previous, previous.run, step, call_id)
-    coordinator._launch(execution)
+    coordinator.launch(execution)
     return True
 
 
@@ -390,52 +391,3 @@ def _told(asked: AskedQuestion, text: str) -> dict[str, Json]:
         "call_id": asked.call_id,
         "output": value if isinstance(value, str) else text,
     }
-
-
-# --- what the response that asked shows ---
-
-
-async def retrieve(coordinator: Coordinator, response_id: str, principal: Principal) -> bytes:
-    """The Response resource as it stands, as JSON, and what reviewers' answers made of it.
-
-    Raises `NotFound`.
-    """
-    not_found = NotFound(f"Response with id '{response_id}' not found.", param="response_id")
-    if not plausible(response_id):
-        raise not_found
-    async with coordinator.database.pipeline() as (conn, _):
-        names = {"tenant": principal.tenant, "id": response_id}
-        found = await send(conn, "response", **names)
-        followers = await send(conn, "followers", **names)
-        row = await found.fetchone()
-        following = await followers.fetchall()
-    if row is None or not row["stored"]:
-        raise not_found
-    body = str(row["body"])
-    return encoding.dumps(shown(body, following)).encode() if following else body.encode()
-
-
-def shown(body: str, following: Sequence[Row]) -> dict[str, Json]:
-    """The resource with the answers and the outputs of all that follows it, and the state of the
-    last. `fermata.continued_by` names that one: what comes next belongs there."""
-    resource: dict[str, Json] = encoding.loads(body)
-    output = list(resource["output"])
-    usages = [resource["usage"]]
-    last = resource
-    for row in following:
-        last = encoding.loads(row["body"])
-        output += [*encoding.loads(row["input"]), *last["output"]]
-        usages.append(last["usage"])
-    states = ("status", "completed_at", "error", "incomplete_details")
-    return {
-        **resource,
-        **{name: last[name] for name in states},
-        "output": output,
-        "usage": _sum(usages),
-        "fermata": {"continued_by": last["id"]},
-    }
-
-
-def _sum(usages: Sequence[Mapping[str, Any] | None]) -> dict[str, Json] | None:
-    known = [Usage.of_resource(usage) for usage in usages if usage is not None]
-    return sum(known, Usage()).resource() if known else None

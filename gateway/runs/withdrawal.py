@@ -16,10 +16,10 @@ import asyncio
 from dataclasses import dataclass
 
 from gateway.errors import NotFound, ResponseInProgress
-from gateway.runs import reviewing
 from gateway.runs.coordinator import Coordinator
 from gateway.runs.lookup import plausible
 from gateway.runs.principal import Principal
+from gateway.runs.retrieval import retrieve
 from gateway.runs.run import RunStatus
 from gateway.store.db import Connection, execute, fetch, fetch_one, send
 
@@ -43,7 +43,7 @@ async def cancel(coordinator: Coordinator, response_id: str, principal: Principa
     if await _withdraw(coordinator, response_id, principal):
         await _stop(coordinator, response_id)
         await _withdraw(coordinator, response_id, principal)  # it may have asked before it stopped
-    return await reviewing.retrieve(coordinator, response_id, principal)
+    return await retrieve(coordinator.database, response_id, principal)
 
 
 async def delete(coordinator: Coordinator, response_id: str, principal: Principal) -> None:

@@ -23,12 +23,15 @@ from psycopg.rows import dict_row
 
 from gateway import Graph
 from gateway.errors import FermataError, InterruptExpired, LeaseLost, Unavailable
+from gateway.runs import opening
 from gateway.runs.catalog import serve_graphs
-from gateway.runs.coordinator import Coordinator, Reply
+from gateway.runs.coordinator import Coordinator
 from gateway.runs.endings import Keep
 from gateway.runs.lease import Lease, Leases, acquired
 from gateway.runs.principal import ANYBODY
 from gateway.runs.recovery import recover
+from gateway.runs.replies import Reply
+from gateway.runs.retrieval import retrieve
 from gateway.store.db import Database, open_database
 from gateway.store.retention import Swept, sweep
 from gateway.wire.request import parse_create
@@ -115,7 +118,7 @@ async def checkpoint_rows(url: str) -> int:
 
 async def start(coordinator: Coordinator, model: str, said: Any, **fields: Any) -> Reply:
     body = {"model": model, "input": said, **fields}
-    return await coordinator.create(parse_create(body), ANYBODY)
+    return await opening.create(coordinator, parse_create(body), ANYBODY)
 
 
 async def told(coordinator: Coordinator, model: str, said: Any, **fields: Any) -> Json:
@@ -234,7 +237,7 @@ async def test_P4_a_stopped_worker_that_wakes_writes_nothing(database_url: str, 
             await reply.result()
         assert await everything(database_url) == before
         assert await checkpoint_rows(database_url) == 0
-        stored = await stopped.retrieve(reply.response_id, ANYBODY)
+        stored = await retrieve(stopped.database, reply.response_id, ANYBODY)
         assert json.loads(stored) == finished
 
 
@@ -522,10 +525,10 @@ async def test_P5_responses_and_ended_runs_go_at_their_retention(database_url: s
         ended = await told(one, "ask", [output(calls(paused)[0])])
         await days_pass(database_url, 29)
         assert await sweep(one.database, MONTH) == Swept(0, 0, 0)
-        assert json.loads(await one.retrieve(ended["id"], ANYBODY)) == ended
+        assert json.loads(await retrieve(one.database, ended["id"], ANYBODY)) == ended
         await days_pass(database_url, 1)
         with pytest.raises(FermataError, match="not found"):
-            await one.retrieve(ended["id"], ANYBODY)
+            await retrieve(one.database, ended["id"], ANYBODY)
         assert await sweep(one.database, MONTH) == Swept(0, 1, 2)
     for rows in (await everything(database_url)).values():
         assert rows == []

@@ -1,0 +1,271 @@
+"""The opening of a response: what is known, the plan, the answers consumed, the rows.
+
+One transaction, in which every refusal happens, before the first byte; what comes of it is
+launched by the coordinator, and told by a `Reply`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+
+from gateway.errors import InterruptClosed, ModelNotFound, ResponseInProgress, Unavailable
+from gateway.human.run import CurrentRun, RunSettings, settings_from, settings_of
+from gateway.runs.cards import LeftOpen, last_card, unfold
+from gateway.runs.conversation import conversation
+from gateway.runs.coordinator import Coordinator
+from gateway.runs.execution import Execution, Frameline
+from gateway.runs.graph import Outset, ServedGraph
+from gateway.runs.lease import Lease
+from gateway.runs.lookup import find_previous, read_history, resolve_references
+from gateway.runs.principal import Principal
+from gateway.runs.replies import LiveReply, RepeatedReply, Reply, SaidReply
+from gateway.runs.run import (
+    KnownRun,
+    Plan,
+    Previous,
+    Repeat,
+    Resume,
+    Start,
+    answer_call_ids,
+    plan,
+)
+from gateway.store.checkpoints import load_checkpoints
+from gateway.store.db import Connection, Row, execute, send
+from gateway.store.responses import Ending, NewResponse
+from gateway.wire import encoding
+from gateway.wire.dialects import in_dialect
+from gateway.wire.history import Item, ItemReference, Message, as_resource
+from gateway.wire.ids import new_id
+from gateway.wire.items import Response
+from gateway.wire.request import CreateResponse
+from gateway.wire.writer import Writer
+
+
+async def create(coordinator: Coordinator, request: CreateResponse, principal: Principal) -> Reply:
+    """Do what the request asks for. Raises every refusal; what it returns will be told."""
+    served = coordinator.graphs.get(request.model)
+    if served is None:
+        raise ModelNotFound(request.model)
+    if coordinator.closing:
+        raise Unavailable("This process is shutting down.")
+    call_ids = answer_call_ids(request)
+    if request.previous_response_id is None and not call_ids:
+        told = last_card(request.input) is not None
+        again = await _card_again(coordinator, request, principal) if told else None
+        return again or await _begin(coordinator, request, principal, served, ())
+    async with coordinator.database.pipeline() as (conn, _):
+        previous = await find_previous(conn, principal.tenant, request, call_ids)
+        step = _step(request, previous, principal)
+        if isinstance(step, Resume) and previous is not None and previous.run is not None:
+            execution = await _accept(
+                coordinator, conn, request, principal, served, previous, previous.run, step
+            )
+        elif isinstance(step, Start):
+            history = await read_history(conn, principal.tenant, step.previous_id)
+    if isinstance(step, LeftOpen):
+        return await _say(coordinator, request, principal, step.message)
+    if isinstance(step, Repeat):
+        return RepeatedReply(
+            step.response_id, partial(coordinator.outcome_of, principal.tenant, step.response_id)
+        )
+    if isinstance(step, Start):
+        return await _begin(coordinator, request, principal, served, history)
+    coordinator.launch(execution)
+    return LiveReply(execution)
+
+
+async def _card_again(
+    coordinator: Coordinator, request: CreateResponse, principal: Principal
+) -> Reply | None:
+    """The card of the client's history that came back without a decision, told once more; None
+    if nothing is open any more."""
+    card = last_card(request.input)
+    async with coordinator.database.transaction() as conn:
+        named = (card,) if card is not None else ()
+        try:
+            previous = await find_previous(conn, principal.tenant, request, named)
+        except InterruptClosed:
+            return None
+        if previous is None or previous.run is None:
+            return None
+        open_ones = [one for one in previous.questions if one.status == "pending"]
+        call = in_dialect(request.tools, [(one.call_id, one.question) for one in open_ones])
+        if call is None or previous.run.expired:
+            return None
+        told_as = new_id("call")
+        await execute(
+            conn,
+            "tell_card_again",
+            tenant=principal.tenant,
+            response_id=previous.response_id,
+            card=told_as,
+        )
+    return await _say(coordinator, request, principal, (told_as, call.name, call.arguments))
+
+
+async def _say(
+    coordinator: Coordinator,
+    request: CreateResponse,
+    principal: Principal,
+    said: str | tuple[str, str, str],
+) -> Reply:
+    """A response that needs no graph: a sentence, or a call that is told again."""
+    served = coordinator.graphs[request.model]
+    execution = _execution(
+        coordinator, request, principal, served, new_id("run"), settings_of(request), Outset()
+    )
+    writer = execution.writer
+    row = _row(request, execution, request.previous_response_id)
+    frames = writer.begin()
+    if isinstance(said, str):
+        frames += [*writer.text("said", said), *writer.close("said")]
+    else:
+        frames += writer.function_call(*said)
+    frames += writer.complete(completed_at=int(time.time()))
+    if request.store:
+        await coordinator.openings.add(row)
+        body = writer.resource().decode()
+        ending = Ending(execution.response_id, "completed", body, coordinator.keep.response)
+        await coordinator.completions.add(ending)
+    return SaidReply(execution.response_id, frames, writer.resource())
+
+
+async def _begin(
+    coordinator: Coordinator,
+    request: CreateResponse,
+    principal: Principal,
+    served: ServedGraph,
+    history: tuple[Item, ...],
+) -> Reply:
+    settings = settings_of(request)
+    if any(isinstance(item, ItemReference) for item in request.input):
+        async with coordinator.database.connection() as conn:
+            items = await resolve_references(conn, principal.tenant, request.input, history)
+        request = replace(request, input=items)
+    messages = conversation(history, request.input, settings.instructions)
+    outset = Outset(messages=messages, live=request.stream)
+    execution = _execution(coordinator, request, principal, served, new_id("run"), settings, outset)
+    await coordinator.openings.add(_row(request, execution, request.previous_response_id))
+    coordinator.launch(execution)
+    return LiveReply(execution)
+
+
+async def _accept(
+    coordinator: Coordinator,
+    conn: Connection,
+    request: CreateResponse,
+    principal: Principal,
+    served: ServedGraph,
+    previous: Previous,
+    run: KnownRun,
+    step: Resume,
+) -> Execution:
+    """Take the answers for good, in the caller's transaction: stored before the graph is
+    resumed."""
+    memory = await load_checkpoints(conn, run.id)
+    by_call = {question.call_id: question.interrupt_id for question in previous.questions}
+    values = {by_call[call]: encoding.loads(text) for call, text in step.answers.items()}
+    outset = Outset(memory=memory, answers=values, again=step.again, live=request.stream)
+    execution = _execution(
+        coordinator, request, principal, served, run.id, settings_from(run.settings), outset
+    )
+    execution.current = replace(execution.current, requester=run.requester)
+    row = _row(request, execution, _continues(request, previous))
+    accepted = await _record(coordinator, conn, principal, step, row, previous.response_id)
+    if accepted["token"] is None or accepted["consumed"] != len(step.accepts):
+        raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
+    execution.lease = Lease(run.id, accepted["token"])
+    execution.lease_id = run.id
+    return execution
+
+
+async def _record(
+    coordinator: Coordinator,
+    conn: Connection,
+    principal: Principal,
+    step: Resume,
+    row: NewResponse,
+    asking: str,
+) -> Row:
+    cursor = await send(
+        conn,
+        "accept_answers",
+        id=row.id,
+        tenant=row.tenant,
+        run_id=row.run_id,
+        model=row.model,
+        previous_id=row.previous_id,
+        stored=row.stored,
+        input=row.input,
+        body=row.body,
+        owner=coordinator.leases.owner,
+        ttl=coordinator.leases.ttl,
+        reviewer=principal.subject,
+        call_ids=list(step.accepts),
+        answers=[step.answers[call_id] for call_id in step.accepts],
+        from_status="answered" if step.again else "pending",
+    )
+    if len(step.accepts) < len(step.answers):
+        await send(conn, "carry_answers", tenant=row.tenant, id=row.id, asking=asking)
+    accepted = await cursor.fetchone()
+    assert accepted is not None  # a SELECT of scalars always has its row
+    return accepted
+
+
+def _execution(
+    coordinator: Coordinator,
+    request: CreateResponse,
+    principal: Principal,
+    served: ServedGraph,
+    run_id: str,
+    settings: RunSettings,
+    outset: Outset,
+) -> Execution:
+    response = Response.of_request(request, new_id("resp"), int(time.time()))
+    current = CurrentRun(
+        run_id=run_id,
+        response_id=response.id,
+        tenant=principal.tenant,
+        requester=principal.subject,
+        settings=settings,
+    )
+    return Execution(
+        served=served,
+        current=current,
+        outset=outset,
+        writer=Writer(response),
+        line=Frameline(wanted=request.stream),
+        stored=request.store,
+        only_calls=not request.stream,
+        lease_id=coordinator.leases.owner,
+        tools=request.tools,
+    )
+
+
+def _step(
+    request: CreateResponse, previous: Previous | None, principal: Principal
+) -> Plan | LeftOpen:
+    unfolded = unfold(request, previous)
+    return unfolded if isinstance(unfolded, LeftOpen) else plan(unfolded, previous, principal)
+
+
+def _continues(request: CreateResponse, previous: Previous) -> str | None:
+    """What the answering response follows. A client that resent its whole history has its context
+    in its own input; to link it to the asking response as well would hold everything twice."""
+    resent = any(isinstance(item, Message) for item in request.input)
+    return None if resent and request.previous_response_id is None else previous.response_id
+
+
+def _row(request: CreateResponse, execution: Execution, previous_id: str | None) -> NewResponse:
+    return NewResponse(
+        id=execution.response_id,
+        tenant=execution.current.tenant,
+        run_id=execution.current.run_id,
+        model=execution.served.name,
+        previous_id=previous_id,
+        stored=request.store,
+        input=encoding.dumps([as_resource(item) for item in request.input]),
+        body=execution.writer.resource().decode(),
+    )
