@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway import Graph
-from graphs import echo, refund
+from graphs import echo, refund, survey
 
 GRAPHS = {
     "interruptible-approval": Graph(
@@ -12,6 +12,10 @@ GRAPHS = {
         interrupt_name="review_refund",
         # Said here because the gateway, reading the source, must take the ledger for an unknown.
         live={"announce_review", "review_refund", "notify_customer"},
+    ),
+    "survey": Graph(
+        survey.build(),
+        description="Asks three questions at once. Try: I was at your workshop.",
     ),
     "echo": Graph(
         echo.build(),

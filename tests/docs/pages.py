@@ -34,7 +34,7 @@ def pages() -> list[Path]:
 def blocks(page: Path, language: str) -> list[Block]:
     """The page's blocks of this language, in order."""
     found = _BLOCK.findall(page.read_text())
-    followers = [*found[1:], ("", "")]
+    followers = [*found[1:], ("", "")] if found else []
     return [
         Block(kind, code, after if after_kind == "text" else None)
         for (kind, code), (after_kind, after) in zip(found, followers, strict=True)

@@ -1,4 +1,5 @@
-"""The code of the README and the tutorial, word for word, against a gateway process."""
+"""The code of the README, the tutorial and the graphs' pages, word for word, against a gateway
+process."""
 
 from __future__ import annotations
 
@@ -59,6 +60,17 @@ def test_the_readme_s_lines_get_an_interrupt_and_answer_it(server: Server, tmp_p
 
 def test_the_tutorial_s_python(server: Server, tmp_path: Path) -> None:
     found = blocks(TUTORIAL, "python")
+    code = f"\nprint({MARK!r})\n".join(block.code for block in found)
+    assert run([sys.executable], code, server, tmp_path) == shown(found)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in sorted((DOCS / "graphs").glob("*.md")) if blocks(page, "python")],
+    ids=lambda page: page.stem,
+)
+def test_the_python_of_a_graph_s_page(server: Server, tmp_path: Path, page: Path) -> None:
+    found = blocks(page, "python")
     code = f"\nprint({MARK!r})\n".join(block.code for block in found)
     assert run([sys.executable], code, server, tmp_path) == shown(found)
 

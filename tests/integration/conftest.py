@@ -8,10 +8,13 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from openai import AsyncOpenAI
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from graphs import GRAPHS as DEMOS
 from tests.integration.api import Api, serving
+from tests.integration.listening import listening, sdk
 from tests.integration.small_graphs import GRAPHS
 
 
@@ -33,6 +36,19 @@ async def api(
 ) -> AsyncIterator[Api]:
     async with serving(module_database_url, GRAPHS) as served:
         yield served
+
+
+@pytest.fixture(scope="module")
+async def demos(
+    anyio_backend: tuple[str, dict[str, bool]],
+    module_database_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[AsyncOpenAI]:
+    """The unchanged SDK at a gateway that serves the demonstration graphs over HTTP."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FERMATA_DATA_DIR", str(tmp_path_factory.mktemp("state")))
+        async with listening(module_database_url, DEMOS) as url, sdk(url) as client:
+            yield client
 
 
 def _at(server_url: str, database: str) -> str:

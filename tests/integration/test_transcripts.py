@@ -1,0 +1,55 @@
+"""What the demonstration graphs promise in their docstrings, held word for word."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from graphs import GRAPHS, echo, refund, survey
+from tests.integration.transcripts import play, transcript
+
+MODULES: dict[str, ModuleType] = {
+    "echo": echo,
+    "interruptible-approval": refund,
+    "survey": survey,
+}
+WEATHER = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {
+        "type": "object",
+        "properties": {"location": {"type": "string"}},
+        "required": ["location"],
+    },
+}
+DECLARED: dict[str, Any] = {"echo": {"tools": [WEATHER]}}
+
+
+def test_every_graph_that_is_served_has_a_transcript() -> None:
+    assert GRAPHS.keys() == MODULES.keys()
+
+
+@pytest.mark.parametrize("model", MODULES)
+async def test_transcript(demos: AsyncOpenAI, model: str) -> None:
+    turns = transcript(MODULES[model])
+    assert turns
+    await play(demos, model, turns, **DECLARED.get(model, {}))
+
+
+@pytest.mark.parametrize(
+    ("docstring", "reason"),
+    [
+        ("    user       Hello\n    assistant  Good day", "told:"),
+        ("    user       Hello", "nobody answers"),
+        ("    assistant  Hello", "nobody asked"),
+    ],
+)
+async def test_a_transcript_that_is_wrong_fails(
+    demos: AsyncOpenAI, docstring: str, reason: str
+) -> None:
+    module = ModuleType("wrong", f"A graph.\n\n{docstring}\n\nThat is all.\n")
+    with pytest.raises(AssertionError, match=reason):
+        await play(demos, "echo", transcript(module))
