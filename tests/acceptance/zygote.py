@@ -1,9 +1,9 @@
 """Forks gateways from a process that has imported everything: a start costs a tenth of a second.
 
 Importing LangGraph takes seconds of processor time, and a test that kills its server hundreds of
-times pays for it each time. A zygote pays once. It imports, waits, and forks a child for each start;
-the child gets its environment, its standard output and its log, and runs the command line as
-`python -m gateway` would. It forks before any event loop or thread exists.
+times pays for it each time. A zygote pays once. It imports, waits, and forks a child for each
+start; the child gets its environment, its standard output and its log, and runs the command line
+as `python -m gateway` would. It forks before any event loop or thread exists.
 
 The zygote belongs to the process that made it: when that one is gone, so are all gateways.
 """
@@ -166,7 +166,7 @@ def _become(task: Mapping[str, Any], stdout: int, log: int) -> NoReturn:
         status = main(task["argv"])
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else 1
-    except BaseException:
+    except BaseException:  # noqa: BLE001  # as the interpreter does it at its end
         sys.excepthook(*sys.exc_info())
     finally:
         with suppress(OSError, ValueError):

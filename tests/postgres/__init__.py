@@ -1,0 +1,1 @@
+"""Stand-ins for what stands between a gateway and its PostgreSQL."""
