@@ -11,6 +11,7 @@ checkpoint, no runs nothing any more.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import re
@@ -208,7 +209,8 @@ class _Drive:
         self.served = served
         self.outset = outset
         self.current = current
-        self.graph = served._graph.copy({"checkpointer": outset.memory})
+        self.graph = copy.copy(served._graph)  # Pregel.copy validates it anew, at each run
+        self.graph.checkpointer = outset.memory
         self.interrupts: dict[str, Interrupt] = {}
         self.asking: set[tuple[str, ...]] = set()  # namespaces of the subgraphs that interrupt
         self.stopped = False  # at a breakpoint
@@ -360,6 +362,8 @@ class _Drive:
     def _outcome(self) -> Paused | Completed:
         usage = self.transcript.usage
         self._refuse_unresumable()
+        if self.interrupts or self.awaited:
+            self.outset.memory.settle()  # here, where an error can name what cannot be stored
         if self.interrupts:
             pending = tuple(
                 PendingInterrupt(item.id, item.value, item.response_schema)

@@ -90,6 +90,10 @@ def one_question(state: State) -> dict[str, Any]:
     return ask("only")
 
 
+def speak(state: State) -> dict[str, Any]:
+    return {"said": ["spoken"]}
+
+
 def fan_out(count: int = 3) -> Any:
     """`count` tasks of one node, each with a question of its own."""
     graph: Any = StateGraph(State)
@@ -444,7 +448,7 @@ async def test_C12_a_failed_run_goes_on_from_its_copy(database_url: str, where: 
 
 async def test_a_cheap_saver_is_like_one_that_was_constructed() -> None:
     cheap, constructed = new_memory(), InMemorySaver()
-    assert vars(cheap).keys() == vars(constructed).keys()
+    assert vars(cheap).keys() == vars(constructed).keys() | {"late"}
     for name, value in vars(constructed).items():
         kind = dict if isinstance(value, dict) else type(value)
         assert isinstance(getattr(cheap, name), kind), name
@@ -456,6 +460,27 @@ async def test_a_cheap_saver_is_like_one_that_was_constructed() -> None:
             result = await run.answer(dict.fromkeys(await run.pending_ids(), "x"))
         results.append((result, await run.rows(), await run.pending()))
     assert results[0] == results[1]
+
+
+async def test_what_nobody_reads_is_never_serialised() -> None:
+    memory = new_memory()
+    run = Run(chain(speak), memory)
+    await run.go(fresh())
+    assert len(memory.late) == 1
+    assert not memory.storage["run_1"][""]
+    (saved,) = memory.list(run.config)
+    assert saved.checkpoint["channel_values"]["said"] == ["spoken"]
+    assert not memory.late
+
+
+async def test_a_checkpoint_cannot_be_changed_once_it_was_read() -> None:
+    memory = new_memory()
+    await Run(chain(speak), memory).go(fresh())
+    values = memory.late[0][1]["channel_values"]
+    (before,) = memory.list(None)
+    values["said"].append("later")
+    (after,) = memory.list(None)
+    assert before == after
 
 
 async def test_cheap_savers_share_nothing() -> None:
