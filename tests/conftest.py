@@ -63,6 +63,13 @@ def database_url(server_url: str, migrated_template: str) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def module_database_url(server_url: str, migrated_template: str) -> Iterator[str]:
+    """One migrated database for the tests of a module that count no rows of others."""
+    with _database(server_url, template=migrated_template) as url:
+        yield url
+
+
 @pytest.fixture
 def empty_database_url(server_url: str) -> Iterator[str]:
     """A fresh database without any table, dropped after the test."""

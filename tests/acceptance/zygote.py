@@ -26,7 +26,11 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
-PRELOADED = ("gateway.__main__", "tests.acceptance.serve_graphs")
+PRELOADED = (
+    "gateway.__main__",
+    "tests.acceptance.serve_graphs",
+    "tests.acceptance.chaos_graphs",
+)
 _MESSAGE = 1 << 20  # bytes; longer than any environment
 _POLL = 0.005  # seconds
 
