@@ -3,8 +3,6 @@ elsewhere; this is transport."""
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,10 +10,10 @@ from starlette.responses import Response
 from gateway.errors import Unavailable
 from gateway.http.auth import principal_of
 from gateway.http.body import read_body
+from gateway.http.leaving import result_of
 from gateway.http.sse import stream
 from gateway.http.state import gateway_of
 from gateway.runs import opening, withdrawal
-from gateway.runs.replies import Reply
 from gateway.runs.retrieval import retrieve
 from gateway.wire import encoding
 from gateway.wire.request import parse_create
@@ -40,24 +38,7 @@ async def create_response(request: Request) -> Response:
     if wanted.background:
         database = gateway.coordinator.database
         return Response(await retrieve(database, reply.response_id, principal), media_type=JSON)
-    body = await _until_left(request, reply) if reply.goes_with_client else await reply.result()
-    return Response(body, media_type=JSON)
-
-
-async def _until_left(request: Request, reply: Reply) -> bytes:
-    """The result, for a run that goes with its client: the connection is watched meanwhile."""
-    left = asyncio.create_task(_left(request))
-    result = asyncio.create_task(reply.result())
-    await asyncio.wait((left, result), return_when=asyncio.FIRST_COMPLETED)
-    if not result.done():
-        reply.leave()
-    left.cancel()
-    return await result
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    return Response(await result_of(reply, request), media_type=JSON)
 
 
 @router.get("/v1/responses/{response_id}", response_model=None)

@@ -35,7 +35,8 @@ class RunSettings:
     """What the request that started the run asked for, for graphs that can use it.
 
     A value of None means that the client did not say. A resumed run keeps the settings it was
-    started with. Source of the fields: the request of OpenAI's `responses.create`.
+    started with. Source of the fields: the request of OpenAI's `responses.create`;
+    `seed` and `stop` are those of `chat.completions.create`.
     """
 
     instructions: str | None = None
@@ -49,6 +50,8 @@ class RunSettings:
     max_output_tokens: int | None = None
     reasoning: Mapping[str, Any] | None = None
     user: str | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
 
 
 def settings_of(request: CreateResponse) -> RunSettings:
@@ -71,6 +74,8 @@ def settings_of(request: CreateResponse) -> RunSettings:
         max_output_tokens=request.max_output_tokens,
         reasoning=None if reasoning is None else asdict(reasoning),
         user=request.user,
+        seed=request.seed,
+        stop=request.stop,
     )
 
 
@@ -84,6 +89,7 @@ def settings_from(text: str) -> RunSettings:
     stored = parse(text)
     fields = {key: value for key, value in stored.items() if key in RunSettings.__slots__}
     fields["tools"] = tuple(FunctionTool(**tool) for tool in stored["tools"])
+    fields["stop"] = tuple(stored.get("stop", ()))
     return RunSettings(**fields)
 
 

@@ -5,7 +5,7 @@ unknown fields are kept in `extra`. Refused is what breaks a type or a bound, an
 lie: a field whose meaning would be dropped in a way that changes the answer. One error names one
 parameter.
 
-The fields are a table, `_FIELDS`; only those that were sent are looked at, so a small request is
+The fields are a table, `FIELDS`; only those that were sent are looked at, so a small request is
 parsed in a few microseconds.
 """
 
@@ -53,7 +53,10 @@ class ReasoningConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateResponse:
-    """What the client wants. `raw` is the whole body, `extra` its fields that nobody knows."""
+    """What the client wants. `raw` is the whole body, `extra` its fields that nobody knows.
+
+    `seed` and `stop` are of Chat Completions only (`wire.chat_request`).
+    """
 
     model: str
     raw: Mapping[str, Json]
@@ -73,7 +76,9 @@ class CreateResponse:
     prompt_cache_retention: str | None = None
     reasoning: ReasoningConfig | None = None
     safety_identifier: str | None = None
+    seed: int | None = None
     service_tier: str = "default"
+    stop: tuple[str, ...] = ()
     store: bool = True
     stream: bool = False
     temperature: float | None = None
@@ -108,7 +113,7 @@ def parse_create(body: bytes | str | dict[str, Json]) -> CreateResponse:
     for key, value in raw.items():
         if value is None:
             continue
-        check = _FIELDS.get(key)
+        check = FIELDS.get(key)
         if check is None:
             extra[key] = value
         else:
@@ -156,6 +161,11 @@ def _check_together(raw: dict[str, Json], values: dict[str, Any]) -> None:
     if values.get("background") and values.get("store") is False:
         message = "'background' needs 'store': a response that is not stored cannot be polled."
         checks.refuse("background", message, "unsupported_value")
+    refuse_lies(raw)
+
+
+def refuse_lies(raw: Mapping[str, Json]) -> None:
+    """Raises for the fields of `_LIES` that would be one."""
     for key, (refused, reason) in _LIES.items():
         if raw.get(key) is not None and refused(raw[key]):
             checks.refuse(key, reason, "unsupported_parameter")
@@ -283,11 +293,12 @@ def _tool(value: Json, path: str) -> Tool:
 _SCHEMA: Literal["json_schema"] = "json_schema"
 _NAME = checks.text_of(1, 1024)
 _SHORT = checks.text_of(0, 1024)
-_EFFORT = checks.one_of("none", "minimal", "low", "medium", "high", "xhigh", "max")
+REASONING_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_EFFORT = checks.one_of(*REASONING_EFFORTS)
 _SUMMARY = checks.one_of("auto", "concise", "detailed")
 _VERBOSITY = checks.one_of("low", "medium", "high")
 
-_FIELDS: dict[str, checks.Check[Any]] = {
+FIELDS: dict[str, checks.Check[Any]] = {
     "access_programs": checks.anything,
     "background": checks.boolean,
     "background_options": checks.anything,

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import httpx2
+from fastapi import FastAPI
+from openai import AsyncOpenAI
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
@@ -24,6 +27,15 @@ class Api:
 
     http: httpx.AsyncClient
     database_url: str
+    app: FastAPI
+
+    def openai(self, **more: Any) -> AsyncOpenAI:
+        """The official client, talking to the application in this process."""
+        transport = httpx2.ASGITransport(self.app, raise_app_exceptions=False)
+        http = httpx2.AsyncClient(transport=transport)
+        return AsyncOpenAI(
+            base_url="http://gateway/v1", api_key="unused", http_client=http, max_retries=0, **more
+        )
 
     async def post(self, body: Any, **more: Any) -> httpx.Response:
         """Any body, as it is: bytes, or JSON in ASCII, so that lone surrogates can be sent."""
@@ -131,4 +143,4 @@ async def serving(
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
-            yield Api(http, database_url)
+            yield Api(http, database_url, app)
