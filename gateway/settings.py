@@ -49,6 +49,8 @@ _SIZE_UNITS: Final[Mapping[str, int]] = {
 }
 _SIZE: Final = re.compile(r"(\d+)\s*([KMG]?i?B|)", re.IGNORECASE)
 
+_HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+
 _LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug")
 # Tests and wrappers use these beside the settings; they are not the gateway's to read.
 _FOREIGN: Final = "FERMATA_TEST_"
@@ -145,6 +147,12 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _header(text: str) -> str:
+    if not _HEADER.fullmatch(text):
+        raise ValueError("the name of an HTTP header, such as X-Fermata-Task")
+    return text.lower()
 
 
 def _log_level(text: str) -> str:
@@ -276,6 +284,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         parse_size,
     ),
     Setting(
+        "TASK_HEADER",
+        None,
+        "Request header by which a chat front end names its own tasks (titles, tags, follow-ups), "
+        "which never start a run; empty in real turns.",
+        _header,
+    ),
+    Setting(
         "LOG_LEVEL", "info", "Least severe log line: " + ", ".join(_LOG_LEVELS) + ".", _log_level
     ),
     Setting(
@@ -318,6 +333,7 @@ class Settings:
     sweep_interval: timedelta
     lease_ttl: timedelta
     max_body_bytes: int
+    task_header: str | None
     log_level: str
     keepalive: timedelta
     shutdown_grace: timedelta

@@ -19,6 +19,7 @@ from gateway.http.body import read_body
 from gateway.http.leaving import result_of
 from gateway.http.sse import stream
 from gateway.http.state import Gateway, gateway_of
+from gateway.http.tasks import task_reply
 from gateway.runs import opening
 from gateway.runs.principal import Principal
 from gateway.runs.replies import Reply
@@ -37,7 +38,8 @@ async def create_completion(request: Request) -> Response:
     wanted = parse_chat(await read_body(request, gateway.settings.max_body_bytes))
     if not gateway.migrated:
         raise Unavailable("The database is not ready yet.")
-    reply = await _opened(gateway, wanted, principal_of(request))
+    task = task_reply(gateway, request.headers, wanted.create)
+    reply = task or await _opened(gateway, wanted, principal_of(request))
     if wanted.create.stream:
         settings = gateway.settings
         told = _ChatReply(reply, Chunks(include_usage=wanted.include_usage))

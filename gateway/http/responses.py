@@ -13,6 +13,7 @@ from gateway.http.body import read_body
 from gateway.http.leaving import result_of
 from gateway.http.sse import stream
 from gateway.http.state import gateway_of
+from gateway.http.tasks import task_reply
 from gateway.runs import opening, withdrawal
 from gateway.runs.retrieval import retrieve
 from gateway.wire import encoding
@@ -31,11 +32,12 @@ async def create_response(request: Request) -> Response:
     wanted = parse_create(await read_body(request, gateway.settings.max_body_bytes))
     if not gateway.migrated:
         raise Unavailable("The database is not ready yet.")
-    reply = await opening.create(gateway.coordinator, wanted, principal)
+    task = task_reply(gateway, request.headers, wanted)
+    reply = task or await opening.create(gateway.coordinator, wanted, principal)
     if wanted.stream:
         settings = gateway.settings
         return stream(reply, keepalive=settings.keepalive, grace=settings.shutdown_grace)
-    if wanted.background:
+    if wanted.background and task is None:
         database = gateway.coordinator.database
         return Response(await retrieve(database, reply.response_id, principal), media_type=JSON)
     return Response(await result_of(reply, request), media_type=JSON)
