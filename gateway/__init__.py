@@ -5,6 +5,7 @@ What graph authors import is here; everything else is an inside.
 """
 
 from gateway.human.ask import Answer, ask_approval, ask_choice, ask_text, ask_value
+from gateway.human.database import Database, database
 from gateway.human.guard import guard
 from gateway.human.permit import Permit, permit
 from gateway.human.policy import Policy, allow_all, ask_always, by_tier, deny_all
@@ -21,6 +22,7 @@ from gateway.runs.graph import Graph
 __all__ = [
     "Answer",
     "CurrentRun",
+    "Database",
     "Decision",
     "FunctionTool",
     "Graph",
@@ -39,6 +41,7 @@ __all__ = [
     "by_tier",
     "current_run",
     "current_settings",
+    "database",
     "deny",
     "deny_all",
     "guard",

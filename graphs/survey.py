@@ -55,9 +55,9 @@ def each_question(state: Survey) -> list[Send]:
     return [Send("ask", question) for question in QUESTIONS]
 
 
-def ask(question: Question) -> dict[str, Any]:
+def ask(state: Question) -> dict[str, Any]:
     """Ask one question; the tasks beside this one ask the others."""
-    name, text, options = question["name"], question["text"], question["options"]
+    name, text, options = state["name"], state["text"], state["options"]
     if options:
         answer = ask_choice(name, question=text, options=options)
     else:
@@ -75,7 +75,7 @@ def thank(state: Survey) -> dict[str, Any]:
 def build() -> StateGraph[Any, Any, Any, Any]:
     """The graph, without a checkpointer: whoever serves it brings one."""
     graph = StateGraph(Survey)
-    graph.add_node(ask)  # type: ignore[arg-type]  # its input is a question, sent to it
+    graph.add_node(ask)
     graph.add_node(thank)
     graph.add_conditional_edges(START, each_question, ["ask"])
     graph.add_edge("ask", "thank")

@@ -24,6 +24,7 @@ from gateway.errors import (
     RunFailed,
     Unavailable,
 )
+from gateway.human.database import enter_database
 from gateway.runs import endings
 from gateway.runs.endings import Draft, Keep
 from gateway.runs.events import (
@@ -116,6 +117,7 @@ class Coordinator:
     async def _stream(self, execution: Execution) -> None:
         writer, line = execution.writer, execution.line
         await line.put(writer.begin())
+        enter_database(self.database)
         async for event in execution.served.run(execution.outset, execution.current):
             if isinstance(event, Paused | Completed | Failed):
                 await self._finish(execution, event)
