@@ -1,10 +1,14 @@
-"""A request's body, read up to a limit."""
+"""Bodies: a request's, read up to a limit; a response's, as JSON."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from gateway.errors import BodyTooLarge, InvalidRequest
+from gateway.wire import encoding
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -27,3 +31,8 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 def _too_large(limit: int) -> BodyTooLarge:
     return BodyTooLarge(f"The body is longer than {limit} bytes.")
+
+
+def json_response(value: Any) -> Response:
+    """A JSON value as a response."""
+    return Response(encoding.dumps(value).encode(), media_type="application/json")

@@ -9,17 +9,15 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.errors import InvalidRequest, Unavailable
+from gateway.errors import InvalidRequest
 from gateway.http.auth import principal_of
-from gateway.http.body import read_body
-from gateway.http.state import Gateway, gateway_of
+from gateway.http.body import json_response, read_body
+from gateway.http.state import ready
 from gateway.runs import reviewing
 from gateway.runs.reviewing import OpenQuestion
 from gateway.wire import encoding
 from gateway.wire.encoding import Json
-
-LIMIT = 20
-MOST = 100
+from gateway.wire.paging import parse_limit
 
 router = APIRouter()
 
@@ -31,13 +29,13 @@ async def list_interrupts(request: Request) -> Response:
     if query.get("status", "pending") != "pending":
         raise InvalidRequest("Only pending questions are listed.", param="status")
     found, more = await reviewing.open_questions(
-        _ready(request).coordinator.database,
+        ready(request).coordinator.database,
         principal_of(request),
-        _limit(query.get("limit")),
+        parse_limit(query.get("limit")),
         query.get("after"),
     )
     ids = [question.call_id for question in found]
-    return _json(
+    return json_response(
         {
             "object": "list",
             "data": [_resource(question) for question in found],
@@ -57,31 +55,17 @@ async def retrieve_interrupt(request: Request, call_id: str) -> Response:
 @router.post("/v1/interrupts/{call_id}/answer", response_model=None)
 async def answer_interrupt(request: Request, call_id: str) -> Response:
     """Answer one question; the last answer of a batch resumes the run in the background."""
-    gateway = _ready(request)
+    gateway = ready(request)
     body = encoding.loads(await read_body(request, gateway.settings.max_body_bytes))
     await reviewing.answer_one(gateway.coordinator, call_id, _output(body), principal_of(request))
     return await _told(request, call_id)
 
 
 async def _told(request: Request, call_id: str) -> Response:
-    database = _ready(request).coordinator.database
-    return _json(_resource(await reviewing.one_question(database, principal_of(request), call_id)))
-
-
-def _ready(request: Request) -> Gateway:
-    gateway = gateway_of(request)
-    if not gateway.migrated:
-        raise Unavailable("The database is not ready yet.")
-    return gateway
-
-
-def _limit(text: str | None) -> int:
-    if text is None:
-        return LIMIT
-    # The length first: int() refuses to read thousands of digits with an error of its own.
-    if not (len(text) < 4 and text.isascii() and text.isdigit() and 1 <= int(text) <= MOST):
-        raise InvalidRequest(f"A whole number from 1 to {MOST} is needed.", param="limit")
-    return int(text)
+    database = ready(request).coordinator.database
+    return json_response(
+        _resource(await reviewing.one_question(database, principal_of(request), call_id))
+    )
 
 
 def _output(body: Json) -> str:
@@ -115,7 +99,3 @@ def _resource(question: OpenQuestion) -> dict[str, Any]:
 
 def _seconds(moment: datetime | None) -> int | None:
     return None if moment is None else int(moment.timestamp())
-
-
-def _json(value: Any) -> Response:
-    return Response(encoding.dumps(value).encode(), media_type="application/json")

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.errors import ModelNotFound
+from gateway.http.body import json_response
 from gateway.http.state import Gateway, gateway_of
 from gateway.runs.graph import ServedGraph
-from gateway.wire import encoding
 
 router = APIRouter()
 
@@ -21,7 +21,7 @@ async def list_models(request: Request) -> Response:
     """All graphs that are served here."""
     gateway = gateway_of(request)
     models = [_model(gateway, graph) for graph in gateway.coordinator.graphs.values()]
-    return _json({"object": "list", "data": models})
+    return json_response({"object": "list", "data": models})
 
 
 @router.get("/v1/models/{model}", response_model=None)
@@ -31,7 +31,7 @@ async def retrieve_model(request: Request, model: str) -> Response:
     graph = gateway.coordinator.graphs.get(model)
     if graph is None:
         raise ModelNotFound(model)
-    return _json(_model(gateway, graph))
+    return json_response(_model(gateway, graph))
 
 
 def _model(gateway: Gateway, graph: ServedGraph) -> dict[str, Any]:
@@ -46,7 +46,3 @@ def _model(gateway: Gateway, graph: ServedGraph) -> dict[str, Any]:
             "interrupt_name": graph.declared.interrupt_name,
         },
     }
-
-
-def _json(value: Any) -> Response:
-    return Response(encoding.dumps(value).encode(), media_type="application/json")

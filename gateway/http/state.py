@@ -7,6 +7,7 @@ from typing import Protocol, cast
 
 from starlette.requests import Request
 
+from gateway.errors import Unavailable
 from gateway.runs.coordinator import Coordinator
 from gateway.runs.principal import Principal
 from gateway.settings import Settings
@@ -35,3 +36,11 @@ class Gateway:
 def gateway_of(request: Request) -> Gateway:
     """The process that serves this request."""
     return cast(Gateway, request.app.state.gateway)
+
+
+def ready(request: Request) -> Gateway:
+    """The process that serves this request. Raises `Unavailable` while there is no schema."""
+    gateway = gateway_of(request)
+    if not gateway.migrated:
+        raise Unavailable("The database is not ready yet.")
+    return gateway

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from gateway.errors import InterruptClosed, InvalidRequest, PreviousResponseNotFound
 from gateway.runs.run import AskedQuestion, KnownRun, Previous, RunStatus
-from gateway.store.db import Connection, Row, fetch, fetch_one, send
+from gateway.store.db import Connection, Row, fetch, send
 from gateway.wire import encoding
 from gateway.wire.answers import Question
+from gateway.wire.encoding import Json
 from gateway.wire.history import Item, ItemReference, parse_item
 from gateway.wire.ids import response_of_item
 from gateway.wire.request import CreateResponse
@@ -65,32 +66,34 @@ async def _gone(
 
 
 async def resolve_references(
-    conn: Connection, tenant: str, items: Sequence[Item], history: Sequence[Item]
+    conn: Connection, tenant: str, items: Sequence[Item]
 ) -> tuple[Item, ...]:
-    """The items with every `item_reference` replaced by what it stands for.
+    """The items with every `item_reference` replaced by the stored item that it stands for: one of
+    a response's input or output. References to what is not stored are left as they are."""
+    wanted = {item.id for item in items if isinstance(item, ItemReference)}
+    ids = {response_of_item(id) for id in wanted}
+    found: dict[str, Item] = {}
+    rows = await fetch(conn, "responses_of_items", tenant=tenant, ids=[id for id in ids if id])
+    for row in rows:
+        for item in _items_of(row):
+            if item["id"] in wanted:
+                found[item["id"]] = parse_item(item, "input")
+    return tuple(
+        found.get(item.id, item) if isinstance(item, ItemReference) else item for item in items
+    )
 
-    References to what the history holds anyway are left out. Raises `InvalidRequest` naming the
-    reference that nothing is stored for.
-    """
-    held = {item.id for item in history}
-    resolved: list[Item] = []
+
+def refuse_unresolved(items: Sequence[Item]) -> None:
+    """Raises `InvalidRequest` naming the first reference that nothing is stored for."""
     for index, item in enumerate(items):
-        if not isinstance(item, ItemReference):
-            resolved.append(item)
-        elif item.id not in held:
-            resolved.append(await _referenced(conn, tenant, item.id, f"input[{index}].id"))
-    return tuple(resolved)
+        if isinstance(item, ItemReference):
+            param = f"input[{index}].id"
+            message = f"Item with id '{item.id}' not found."
+            raise InvalidRequest(message, param=param, code="not_found")
 
 
-async def _referenced(conn: Connection, tenant: str, id: str, param: str) -> Item:
-    response_id = response_of_item(id)
-    if response_id is not None:
-        row = await fetch_one(conn, "response", tenant=tenant, id=response_id)
-        output = encoding.loads(row["body"])["output"] if row is not None and row["stored"] else []
-        for item in output:
-            if item["id"] == id:
-                return parse_item(item, param)
-    raise InvalidRequest(f"Item with id '{id}' not found.", param=param, code="not_found")
+def _items_of(row: Row) -> list[dict[str, Json]]:
+    return [*encoding.loads(row["input"]), *encoding.loads(row["body"])["output"]]
 
 
 async def _refuse_others(conn: Connection, tenant: str, call_ids: Sequence[str]) -> None:
@@ -123,8 +126,7 @@ async def read_history(conn: Connection, tenant: str, response_id: str | None) -
         return ()
     items: list[Item] = []
     for row in await fetch(conn, "history", tenant=tenant, id=response_id):
-        stored = [*encoding.loads(row["input"]), *encoding.loads(row["body"])["output"]]
-        items += [parse_item(item, "input") for item in stored]
+        items += [parse_item(item, "input") for item in _items_of(row)]
     return tuple(items)
 
 

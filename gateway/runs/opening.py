@@ -7,18 +7,24 @@ launched by the coordinator, and told by a `Reply`.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from gateway.errors import InterruptClosed, ModelNotFound, ResponseInProgress, Unavailable
 from gateway.human.run import CurrentRun, RunSettings, settings_from, settings_of
 from gateway.runs.cards import LeftOpen, last_card, unfold
-from gateway.runs.conversation import conversation
+from gateway.runs.conversation import conversation, without_echoes
 from gateway.runs.coordinator import Coordinator
 from gateway.runs.execution import Execution, Frameline
 from gateway.runs.graph import Outset, ServedGraph
 from gateway.runs.lease import Lease
-from gateway.runs.lookup import find_previous, read_history, resolve_references
+from gateway.runs.lookup import (
+    find_previous,
+    read_history,
+    refuse_unresolved,
+    resolve_references,
+)
 from gateway.runs.principal import Principal
 from gateway.runs.replies import LiveReply, RepeatedReply, Reply, SaidReply
 from gateway.runs.run import (
@@ -36,7 +42,7 @@ from gateway.store.db import Connection, Row, execute, send
 from gateway.store.responses import Ending, NewResponse
 from gateway.wire import encoding
 from gateway.wire.dialects import in_dialect
-from gateway.wire.history import Item, ItemReference, Message, as_resource
+from gateway.wire.history import FunctionCall, Item, ItemReference, Message, stored_items
 from gateway.wire.ids import new_id
 from gateway.wire.items import Response
 from gateway.wire.request import CreateResponse
@@ -50,6 +56,10 @@ async def create(coordinator: Coordinator, request: CreateResponse, principal: P
         raise ModelNotFound(request.model)
     if coordinator.closing:
         raise Unavailable("This process is shutting down.")
+    if any(isinstance(item, ItemReference) for item in request.input):
+        async with coordinator.database.connection() as conn:
+            items = await resolve_references(conn, principal.tenant, request.input)
+        request = replace(request, input=items)
     call_ids = answer_call_ids(request)
     if request.previous_response_id is None and not call_ids:
         told = last_card(request.input) is not None
@@ -140,10 +150,9 @@ async def _begin(
     history: tuple[Item, ...],
 ) -> Reply:
     settings = settings_of(request)
-    if any(isinstance(item, ItemReference) for item in request.input):
-        async with coordinator.database.connection() as conn:
-            items = await resolve_references(conn, principal.tenant, request.input, history)
-        request = replace(request, input=items)
+    if history:
+        request = replace(request, input=without_echoes(history, request.input))
+    refuse_unresolved(request.input)
     messages = conversation(history, request.input, settings.instructions)
     outset = Outset(messages=messages, live=request.stream)
     execution = _execution(coordinator, request, principal, served, new_id("run"), settings, outset)
@@ -172,7 +181,10 @@ async def _accept(
         coordinator, request, principal, served, run.id, settings_from(run.settings), outset
     )
     execution.current = replace(execution.current, requester=run.requester)
-    row = _row(request, execution, _continues(request, previous))
+    continues = _continues(request, previous)
+    if continues is not None:
+        request = replace(request, input=_without_calls(request.input, previous))
+    row = _row(request, execution, continues)
     accepted = await _record(coordinator, conn, principal, step, row, previous.response_id)
     if accepted["token"] is None or accepted["consumed"] != len(step.accepts):
         raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
@@ -258,6 +270,14 @@ def _continues(request: CreateResponse, previous: Previous) -> str | None:
     return None if resent and request.previous_response_id is None else previous.response_id
 
 
+def _without_calls(items: Sequence[Item], previous: Previous) -> tuple[Item, ...]:
+    """An echoed question stands in the output of the response that asked it already."""
+    asked = {one.told_as for one in previous.questions}
+    return tuple(
+        item for item in items if not (isinstance(item, FunctionCall) and item.call_id in asked)
+    )
+
+
 def _row(request: CreateResponse, execution: Execution, previous_id: str | None) -> NewResponse:
     return NewResponse(
         id=execution.response_id,
@@ -266,6 +286,6 @@ def _row(request: CreateResponse, execution: Execution, previous_id: str | None)
         model=execution.served.name,
         previous_id=previous_id,
         stored=request.store,
-        input=encoding.dumps([as_resource(item) for item in request.input]),
+        input=encoding.dumps(stored_items(request.input, execution.response_id)),
         body=execution.writer.resource().decode(),
     )

@@ -46,7 +46,7 @@ from gateway.store.db import Connection, Database, Row, fetch, fetch_one, send
 from gateway.wire import answers, encoding
 from gateway.wire.encoding import Json
 from gateway.wire.history import FunctionCallOutput
-from gateway.wire.ids import new_id
+from gateway.wire.ids import input_item_id, new_id
 from gateway.wire.items import Response
 from gateway.wire.request import CreateResponse
 from gateway.wire.writer import Writer
@@ -314,7 +314,7 @@ async def _resume(
         model=previous.model,
         previous_id=previous.response_id,
         stored=execution.stored,
-        input=encoding.dumps([_told(one, step.values[one.call_id]) for one in previous.questions]),
+        input=encoding.dumps(_told(previous.questions, step.values, execution.response_id)),
         body=execution.writer.resource().decode(),
         owner=coordinator.leases.owner,
         ttl=coordinator.leases.ttl,
@@ -378,16 +378,29 @@ def _following(asking: Mapping[str, Json]) -> Response:
     )
 
 
-def _told(asked: AskedQuestion, text: str) -> dict[str, Json]:
-    """An accepted answer as an item: of the history, and of what the asking response shows. Who
-    gave it is for the graph and the record."""
+def _told(
+    questions: Sequence[AskedQuestion], values: Mapping[str, str], response_id: str
+) -> list[dict[str, Json]]:
+    """The accepted answers as items: of the history, and of what the asking response shows. One a
+    call, so the answers to a card's questions are one list."""
+    by_call: dict[str, list[str]] = {}
+    for one in questions:
+        by_call.setdefault(one.told_as, []).append(_answer_text(one, values[one.call_id]))
+    return [
+        {
+            "id": input_item_id("fco", response_id, number),
+            "type": "function_call_output",
+            "status": "completed",
+            "call_id": call_id,
+            "output": texts[0] if len(texts) == 1 else encoding.dumps(texts),
+        }
+        for number, (call_id, texts) in enumerate(by_call.items())
+    ]
+
+
+def _answer_text(asked: AskedQuestion, text: str) -> str:
+    """Who gave an answer is for the graph and the record."""
     value = encoding.loads(text)
     if asked.question.form == "fermata":
         text = encoding.dumps({key: value[key] for key in value if key != "reviewer"})
-    return {
-        "id": new_id("fco"),
-        "type": "function_call_output",
-        "status": "completed",
-        "call_id": asked.call_id,
-        "output": value if isinstance(value, str) else text,
-    }
+    return value if isinstance(value, str) else text

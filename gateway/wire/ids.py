@@ -20,10 +20,23 @@ def item_id(prefix: str, response_id: str, number: int) -> str:
     return f"{prefix}_{response_id.partition('_')[2]}{number:04x}"
 
 
+def input_item_id(prefix: str, response_id: str, number: int) -> str:
+    """The id of an input item that came without one; found as that of an output item is."""
+    return f"{prefix}_{response_id.partition('_')[2]}i{number:04x}"
+
+
 def response_of_item(id: str) -> str | None:
-    """The id of the response that an item of ours belongs to; None for ids of others."""
+    """The id of the response that an item of ours belongs to, as its input or its output; None for
+    ids of others."""
     match = _ITEM_ID.fullmatch(id)
     return None if match is None else f"resp_{match[1]}"
 
 
-_ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]{40})[0-9a-f]{4,}")
+def is_own_call(call_id: str) -> bool:
+    """Whether we gave a call this id: it asks a question. Calls to a client's tools have ids of
+    their model."""
+    return _CALL_ID.fullmatch(call_id) is not None
+
+
+_ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]{40})i?[0-9a-f]{4,}")
+_CALL_ID = re.compile(r"call_[0-9a-f]{40}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Iterator
 from typing import Annotated, Any, cast
 
 from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Send, interrupt
@@ -110,6 +111,42 @@ async def remember(state: MessagesState) -> dict[str, Any]:
     return {"messages": [AIMessage("\n".join(lines))]}
 
 
+async def parrot(state: MessagesState) -> dict[str, Any]:
+    return {"messages": [AIMessage(f"heard: {last_text(state)}")]}
+
+
+async def blocks(state: MessagesState) -> dict[str, Any]:
+    """Says what each message is made of, as LangChain reads it."""
+    lines = []
+    for message in state["messages"]:
+        kinds = [
+            f"{one['type']} {one.get('mime_type', '')}".strip() for one in message.content_blocks
+        ]
+        lines.append(f"{message.type}: {'; '.join(kinds)}")
+    return {"messages": [AIMessage("\n".join(lines))]}
+
+
+async def two_tools(state: MessagesState) -> dict[str, Any]:
+    """Calls every tool of the client at once, then says what each gave."""
+    given = {one.name: one.text for one in state["messages"] if isinstance(one, ToolMessage)}
+    if given:
+        said = ", ".join(f"{name}: {given[name]}" for name in sorted(given, reverse=True))
+        return {"messages": [AIMessage(said)]}
+    names = [tool.name for tool in current_settings().tools]
+    tool_calls = [{"name": name, "args": {}, "id": f"call_{name}"} for name in names]
+    return {"messages": [AIMessage("", tool_calls=tool_calls)]}
+
+
+async def obey_schema(state: MessagesState) -> dict[str, Any]:
+    """An object of the client's JSON schema: the last text for strings, 3 for whole numbers."""
+    wanted = current_settings().text_format or {}
+    fields = wanted["schema"]["properties"]
+    made = {
+        name: last_text(state) if field["type"] == "string" else 3 for name, field in fields.items()
+    }
+    return {"messages": [AIMessage(json.dumps(made))]}
+
+
 async def announce(state: MessagesState) -> dict[str, Any]:
     done("announced")
     return {"messages": [await speak("I will ask you.")]}
@@ -207,6 +244,10 @@ GRAPHS: dict[str, Graph] = {
     "usage": Graph(says(AIMessage("counted", usage_metadata=USAGE))),
     "model-usage": Graph(chain(think_and_speak)),
     "remember": Graph(chain(remember)),
+    "parrot": Graph(chain(parrot)),
+    "blocks": Graph(chain(blocks)),
+    "two-tools": Graph(chain(two_tools)),
+    "schema": Graph(chain(obey_schema)),
     "settings": Graph(chain(settings)),
     "ask": Graph(chain(announce, ask), interrupt_name="go_on"),
     "ask-any": Graph(chain(ask_any)),

@@ -17,7 +17,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 from openai.types.responses import Response as SdkResponse
-from openai.types.responses import ResponseStreamEvent
+from openai.types.responses import ResponseItemList, ResponseStreamEvent
 from openai.types.responses.response_error import ResponseError
 
 Json = dict[str, Any]
@@ -152,6 +152,31 @@ def validate_item(item: Json) -> None:
         if item["status"] == "completed":
             assert isinstance(json.loads(item["arguments"]), dict), item
 
+
+def validate_items(found: Json, *, of: Any = ResponseItemList) -> None:
+    """Raises what is wrong with a list of items: `input_items`, or a conversation's with `of`."""
+    if not found["data"]:
+        assert (found["first_id"], found["last_id"], found["has_more"]) == (None, None, False)
+        return
+    of.model_validate_json(_text(found), strict=True)
+    assert found.keys() == {"object", "data", "first_id", "last_id", "has_more"}
+    assert (found["first_id"], found["last_id"]) == (
+        found["data"][0]["id"],
+        found["data"][-1]["id"],
+    )
+    for item in found["data"]:
+        validate_listed_item(item)
+
+
+def validate_listed_item(item: Json) -> None:
+    """Raises what is wrong with an item as lists have it, input or output."""
+    if item["type"] in _LISTED:
+        _validator("ItemField").validate(item)
+    assert item["id"], item
+
+
+_LISTED = ("message", "function_call", "function_call_output", "reasoning", "compaction")
+"""What Open Responses knows; the SDK knows the items of OpenAI's built-in tools as well."""
 
 _NEVER_NULL = [
     "id",

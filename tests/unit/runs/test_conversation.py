@@ -14,7 +14,7 @@ from langchain_core.messages import (
 )
 
 from gateway.errors import InvalidRequest
-from gateway.runs.conversation import conversation
+from gateway.runs.conversation import conversation, without_echoes
 from gateway.wire.history import Item, parse_input
 
 IMAGE = "data:image/png;base64,AA=="
@@ -100,24 +100,85 @@ def test_one_text_part_is_plain_text() -> None:
     assert said(user([{"type": "input_text", "text": "hi"}]))[0].content == "hi"
 
 
-def test_parts_are_blocks_in_the_form_of_chat_completions() -> None:
+def test_parts_are_standard_content_blocks() -> None:
     (message,) = said(
         user(
             [
                 {"type": "input_text", "text": "look"},
                 {"type": "input_image", "image_url": IMAGE},
-                {"type": "input_image", "file_id": "file_1", "detail": "low", "image_url": None},
+                {"type": "input_image", "image_url": "https://example.com/a.png", "detail": "low"},
+                {"type": "input_image", "file_id": "file_1", "image_url": None},
                 {"type": "input_file", "file_data": "AA==", "filename": "a.pdf", "file_id": None},
+                {"type": "input_file", "file_url": "https://example.com/a.pdf"},
+                {"type": "input_audio", "input_audio": {"data": "AA==", "format": "mp3"}},
+                {"type": "input_video", "video_url": "https://example.com/v"},
             ]
         )
     )
-    assert message.content == [
+    blocks = [
         {"type": "text", "text": "look"},
-        {"type": "image_url", "image_url": {"url": IMAGE, "detail": "auto"}},
-        {"type": "image_url", "image_url": {"file_id": "file_1", "detail": "low"}},
-        {"type": "file", "file": {"file_data": "AA==", "filename": "a.pdf"}},
+        {"type": "image", "base64": "AA==", "mime_type": "image/png"},
+        {"type": "image", "url": "https://example.com/a.png", "extras": {"detail": "low"}},
+        {"type": "image", "file_id": "file_1"},
+        {
+            "type": "file",
+            "base64": "AA==",
+            "mime_type": "application/pdf",
+            "extras": {"filename": "a.pdf"},
+        },
+        {"type": "file", "url": "https://example.com/a.pdf"},
+        {"type": "audio", "base64": "AA==", "mime_type": "audio/mp3"},
+        {"type": "video", "url": "https://example.com/v"},
     ]
+    assert message.content == blocks
+    assert message.content_blocks == blocks  # LangChain's own reading: nothing to translate
     assert message.text == "look"
+
+
+def test_an_image_that_a_tool_gave_reaches_the_graph() -> None:
+    parts = [{"type": "input_text", "text": "see"}, {"type": "input_image", "image_url": IMAGE}]
+    tool = said(call("a"), output("a", parts))[-1]
+    assert tool.content == [
+        {"type": "text", "text": "see"},
+        {"type": "image", "base64": "AA==", "mime_type": "image/png"},
+    ]
+
+
+def test_a_reasoning_summary_is_part_of_the_message_after_it() -> None:
+    def thought(*texts: str) -> dict[str, Any]:
+        summary = [{"type": "summary_text", "text": text} for text in texts]
+        return {"type": "reasoning", "id": "rs_1", "summary": summary}
+
+    answer, question, turn, _ = said(
+        thought("a", "b"),
+        {"role": "assistant", "content": "said"},
+        thought("nobody's"),
+        user("next"),
+        {**thought("c"), "id": "rs_2"},
+        call("x"),
+        output("x"),
+    )
+    assert answer.content_blocks == [
+        {"type": "reasoning", "reasoning": "a\nb"},
+        {"type": "text", "text": "said"},
+    ]
+    assert answer.content == "said"
+    assert question.content_blocks == [{"type": "text", "text": "next"}]
+    assert turn.content_blocks[0] == {"type": "reasoning", "reasoning": "c"}
+
+
+def test_what_a_request_adds_to_its_history() -> None:
+    history = items(user("1", id="msg_1"), call("a"), output("a"))
+    sent = items(
+        user("1", id="msg_1"),
+        {"type": "item_reference", "id": "msg_1"},
+        {"type": "item_reference", "id": "msg_2"},
+        call("a", "{}"),
+        output("a"),
+        user("2"),
+        call("b"),
+    )
+    assert without_echoes(history, sent) == (sent[2], sent[5], sent[6])
 
 
 def test_the_texts_of_an_assistant_are_joined() -> None:

@@ -19,7 +19,9 @@ from gateway.wire.history import (
     Reasoning,
     as_resource,
     parse_input,
+    stored_items,
 )
+from gateway.wire.ids import new_id, response_of_item
 
 
 def one(item: dict[str, Any]) -> Any:
@@ -61,13 +63,31 @@ def test_all_kinds_of_parts() -> None:
     assert message.text == "abcd"
     assert [part.type for part in message.parts] == [part["type"] for part in parts]
     stored = as_resource(message)["content"]
-    assert stored[1] == {"type": "output_text", "text": "b", "annotations": [], "logprobs": []}
+    assert [part["type"] for part in stored[:4]] == ["input_text"] * 4
+    assert "".join(part["text"] for part in stored[:4]) == "abcd"
     assert stored[5] == {
         "type": "input_image",
         "file_id": "file_1",
         "image_url": None,
         "detail": "auto",
     }
+
+
+def test_what_an_assistant_said_is_stored_as_output() -> None:
+    parts = [{"type": "input_text", "text": "a"}, {"type": "refusal", "refusal": "b"}]
+    stored = as_resource(one({"role": "assistant", "content": parts}))["content"]
+    said = {"type": "output_text", "text": "a", "annotations": [], "logprobs": []}
+    assert stored == [said, {"type": "refusal", "refusal": "b"}]
+
+
+def test_items_without_an_id_get_one_of_their_response() -> None:
+    response_id = new_id("resp")
+    items = parse_input(
+        [{"role": "user", "content": "a", "id": "mine"}, {"role": "user", "content": "b"}]
+    )
+    ids = [item["id"] for item in stored_items(items, response_id)]
+    assert ids[0] == "mine"
+    assert response_of_item(ids[1]) == response_id
 
 
 def test_calls_and_outputs() -> None:
