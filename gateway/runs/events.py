@@ -41,9 +41,10 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class MessageDone:
-    """Nothing more comes for this message."""
+    """Nothing more comes for this message, and its reasoning. `cut`: it was not through."""
 
     message_id: str
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

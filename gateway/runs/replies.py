@@ -9,7 +9,8 @@ from typing import Protocol
 
 from gateway.runs.execution import Execution, frames_of
 from gateway.wire import encoding
-from gateway.wire.writer import DONE, Frames, replay
+from gateway.wire.replay import replay
+from gateway.wire.writer import DONE, Frames
 
 
 class Reply(Protocol):

@@ -186,7 +186,7 @@ def _block(key: str, block: Mapping[str, Any]) -> Iterator[Piece]:
     if kind == "text" and block.get("text"):
         yield TextDelta(key, block["text"])
     elif kind == "reasoning" and block.get("reasoning"):
-        yield ReasoningDelta(f"{key}:reasoning", block["reasoning"])
+        yield ReasoningDelta(key, block["reasoning"])
     elif kind == "refusal" and block.get("refusal"):
         yield RefusalDelta(key, block["refusal"])
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -25,6 +25,7 @@ from gateway.wire import items
 from gateway.wire.encoding import Json, line, parse
 from gateway.wire.ids import item_id
 from gateway.wire.items import Response, State, Usage
+from gateway.wire.told import Told, ToldItem
 
 DONE = b"data: [DONE]\n\n"
 """Closes a stream, after the last event."""
@@ -75,6 +76,7 @@ _SUMMARY = _PartKind(
     b"text",
     b"summary_index",
 )
+_KINDS: Mapping[str, _PartKind] = {"text": _TEXT, "refusal": _REFUSAL, "reasoning": _SUMMARY}
 
 
 @dataclass(slots=True)
@@ -141,6 +143,32 @@ class Writer:
         twin._done, twin._calls = list(self._done), list(self._calls)
         twin._live_parts, twin._pieces = list(self._live_parts), list(self._pieces)
         return twin
+
+    def go_on(self, told: Told) -> None:
+        """Before anything is written: go on with a stream that another writer began. An item that
+        is open stays open, under its id as key."""
+        self._sequence = told.next
+        if told.begun:
+            self.state = State("in_progress")
+        self._minted = len(told.items)
+        for item in told.items:
+            if item.item is None:
+                self._reopen(item)
+                continue
+            rendered = line(item.item)
+            self._done.append(rendered)
+            if item.type == "function_call":
+                self._calls.append(rendered)
+                self._seen.add(("function_call", item.item["call_id"]))
+
+    def _reopen(self, told: ToldItem) -> None:
+        kind: Kind = "reasoning" if told.type == "reasoning" else "message"
+        item = _Item(kind, told.id, told.id)
+        self._open.append(item)
+        self._seen.add((kind, told.id))
+        self._live_parts = list(told.parts)
+        self._place(item)
+        self._resume_part(_KINDS[told.kind], told.text)
 
     # --- the start ---
 
@@ -290,16 +318,19 @@ class Writer:
 
     def _go_live(self, item: _Item) -> Frames:
         """The item's turn has come: everything that it collected leaves, one delta per part."""
-        self._part_prefix = b'"item_id":"%b","output_index":%d' % (
-            item.id.encode(),
-            len(self._done),
-        )
+        self._place(item)
         if item.kind == "function_call":
             return self._call_frames(item)
         frames = [self._item_event(b"added", item.render("in_progress", []))]
         for part in item.parts:
             frames += self._close_part() + self._open_part(part.kind, "".join(part.pieces))
         return frames
+
+    def _place(self, item: _Item) -> None:
+        self._part_prefix = b'"item_id":"%b","output_index":%d' % (
+            item.id.encode(),
+            len(self._done),
+        )
 
     def _call_frames(self, item: _Item) -> Frames:
         call_id, name, arguments = item.call
@@ -324,17 +355,21 @@ class Writer:
         return frames
 
     def _open_part(self, kind: _PartKind, delta: str) -> Frames:
-        self._live = (kind, self._open[0].key)
-        self._pieces = [delta]
         about = self._about_part(kind)
+        added = self._event(kind.added, about + b',"part":' + kind.render(""))
+        self._resume_part(kind, delta)
+        return [added, self._delta(delta)]
+
+    def _resume_part(self, kind: _PartKind, said: str) -> None:
+        """The live item's part that speaks now, and has said so much."""
+        self._live = (kind, self._open[0].key)
+        self._pieces = [said]
         self._delta_prefix = b'event: %b\ndata: {"type":"%b",%b%b,"sequence_number":' % (
             kind.delta,
             kind.delta,
-            about,
+            self._about_part(kind),
             kind.more,
         )
-        added = self._event(kind.added, about + b',"part":' + kind.render(""))
-        return [added, self._delta(delta)]
 
     def _delta(self, delta: str) -> bytes:
         number = self._sequence
@@ -383,43 +418,3 @@ class Writer:
             number,
             body,
         )
-
-
-# --- replay ----------------------------------------------------------------------------------
-
-
-def replay(resource: Mapping[str, Json]) -> Iterator[bytes]:
-    """All frames of a finished response, from its stored resource: same ids, same output."""
-    writer = Writer(Response.of_resource(resource))
-    yield from writer.begin()
-    for item in resource["output"]:
-        yield from _replay_item(writer, item)
-    yield from _replay_end(writer, resource)
-    yield DONE
-
-
-def _replay_item(writer: Writer, item: Mapping[str, Json]) -> Iterator[bytes]:
-    key = item["id"]
-    if item["type"] == "function_call":
-        yield from writer.function_call(item["call_id"], item["name"], item["arguments"])
-        return
-    for part in item.get("content", ()):
-        if part["type"] == "refusal":
-            yield from writer.refusal(key, part["refusal"])
-        else:
-            yield from writer.text(key, part["text"])
-    for part in item.get("summary", ()):
-        yield from writer.reasoning(key, part["text"])
-    yield from writer.close(key, item["status"])
-
-
-def _replay_end(writer: Writer, resource: Mapping[str, Json]) -> Frames:
-    usage = resource["usage"] and Usage.of_resource(resource["usage"])
-    status = resource["status"]
-    if status == "completed":
-        return writer.complete(completed_at=resource["completed_at"], usage=usage)
-    if status == "incomplete":
-        return writer.incomplete(resource["incomplete_details"]["reason"], usage=usage)
-    if status == "cancelled":
-        return writer.cancel(usage=usage)
-    return writer.fail(resource["error"], usage=usage)

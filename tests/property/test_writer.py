@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from gateway.errors import RunFailed
 from gateway.wire.items import Response, Usage
+from gateway.wire.replay import replay
 from gateway.wire.request import parse_create
-from gateway.wire.writer import DONE, Writer, replay
+from gateway.wire.told import told_by
+from gateway.wire.writer import DONE, Writer
 from tests.openresponses import check_stream, read_frames
 
 KEYS = st.sampled_from("abc")
@@ -38,10 +40,7 @@ Step = tuple[str, str, str]
 def write(writer: Writer, steps: list[Step], end: str) -> list[bytes]:
     frames = writer.begin()
     for kind, key, text in steps:
-        if kind == "function_call":
-            frames += writer.function_call(f"call_{key}", text, json.dumps({"text": text}))
-        else:
-            frames += getattr(writer, kind)(key, text)
+        frames += _step(writer, kind, key, text)
     return frames + ENDS[end](writer)
 
 
@@ -128,3 +127,34 @@ def test_a_replay_gives_the_stored_response(steps: list[Step], end: str) -> None
     frames = list(replay(stored))
     assert frames[-1] == DONE
     assert check_stream(read_frames(frames[:-1]), validate=False) == stored
+
+
+@settings(max_examples=300)
+@given(steps=STEPS, cut=st.integers(0, 25), more=STEPS, end=st.sampled_from(sorted(ENDS)))
+def test_another_writer_goes_on_where_one_stopped(
+    steps: list[Step], cut: int, more: list[Step], end: str
+) -> None:
+    """What was told stays, the numbers have no gap, and the deltas still fold to the output."""
+    response = Response.of_request(parse_create({"model": "m", "input": "hi"}), "resp_1", 1)
+    first = Writer(response)
+    frames = first.begin()
+    for kind, key, text in steps[:cut]:
+        frames += _step(first, kind, key, text)
+    told = told_by([b"".join(frames)])
+    second = Writer(response)
+    second.go_on(told)
+    if told.open is not None:
+        frames += second.close(told.open.id, "incomplete")
+    for kind, key, text in more:
+        frames += _step(second, kind, f"{key}2", text)
+    frames += ENDS[end](second)
+    events = read_frames([*frames, DONE])
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    ids = [item["id"] for item in check_stream(events)["output"]]
+    assert len(ids) == len(set(ids))
+
+
+def _step(writer: Writer, kind: str, key: str, text: str) -> list[bytes]:
+    if kind == "function_call":
+        return writer.function_call(f"call_{key}", text, json.dumps({"text": text}))
+    return list(getattr(writer, kind)(key, text))

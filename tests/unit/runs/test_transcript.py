@@ -238,7 +238,7 @@ def test_reasoning_blocks_are_an_item_of_their_own() -> None:
     blocks = [{"type": "reasoning", "reasoning": "hm"}, {"type": "text", "text": "yes"}]
     pieces = update(transcript(), AIMessage(blocks, id="1"))
     assert pieces == [
-        ReasoningDelta("1:reasoning", "hm"),
+        ReasoningDelta("1", "hm"),
         TextDelta("1", "yes"),
         MessageDone("1"),
     ]
@@ -251,7 +251,7 @@ def test_reasoning_is_streamed() -> None:
         AIMessageChunk([{"type": "text", "text": "yes", "index": 1}], id="1"),
     ]
     pieces = [piece for part in parts for piece in live.chunk(part, "speak", ())]
-    assert pieces == [ReasoningDelta("1:reasoning", "hm"), TextDelta("1", "yes")]
+    assert pieces == [ReasoningDelta("1", "hm"), TextDelta("1", "yes")]
     assert update(live, AIMessage("yes", id="1")) == [MessageDone("1")]
 
 

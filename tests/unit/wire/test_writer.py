@@ -11,8 +11,9 @@ import pytest
 from gateway.errors import FermataError, InvalidRequest, RunFailed
 from gateway.wire.ids import new_id, response_of_item
 from gateway.wire.items import Response, Usage, as_function_name
+from gateway.wire.replay import replay
 from gateway.wire.request import parse_create
-from gateway.wire.writer import DONE, Writer, replay
+from gateway.wire.writer import DONE, Writer
 from tests.openresponses import check_stream, read_frames, validate_resource
 
 
