@@ -26,15 +26,23 @@ async def list_models(request: Request) -> Response:
 
 @router.get("/v1/models/{model}", response_model=None)
 async def retrieve_model(request: Request, model: str) -> Response:
-    """One graph. Raises `ModelNotFound`."""
+    """One graph: its page, with the schema of its settings and its topology. Raises
+    `ModelNotFound`."""
     gateway = gateway_of(request)
     graph = gateway.coordinator.graphs.get(model)
     if graph is None:
         raise ModelNotFound(model)
-    return json_response(_model(gateway, graph))
+    page = _model(gateway, graph)
+    settings = graph.settings
+    page["fermata"] |= {
+        "settings": None if settings is None else settings.schema,
+        "topology": {"format": "mermaid", "text": graph.drawn()},
+    }
+    return json_response(page)
 
 
 def _model(gateway: Gateway, graph: ServedGraph) -> dict[str, Any]:
+    own = [] if graph.settings is None else ["settings"]
     return {
         "id": graph.name,
         "object": "model",
@@ -42,7 +50,7 @@ def _model(gateway: Gateway, graph: ServedGraph) -> dict[str, Any]:
         "owned_by": "fermata",
         "fermata": {
             "description": graph.description,
-            "features": ["responses", "streaming", "interrupts", "tools"],
+            "features": ["responses", "streaming", "interrupts", "tools", *own],
             "interrupt_name": graph.declared.interrupt_name,
         },
     }

@@ -4,6 +4,8 @@
 
 Both work in any node, tool or subgraph of a run that the gateway started, sync or async; outside
 of one, `current_settings()` gives empty settings and `current_run()` raises `LookupError`.
+`current_settings(Model)` gives the settings that the graph itself publishes by
+`Graph(settings=Model)`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import Context, ContextVar
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar, overload
+
+from pydantic import BaseModel
 
 from gateway.wire.encoding import dumps, parse
 from gateway.wire.request import CreateResponse
@@ -96,13 +100,14 @@ def settings_from(text: str) -> RunSettings:
 @dataclass(frozen=True, slots=True)
 class CurrentRun:
     """The facts of a run: `run_id` is the LangGraph thread, `requester` the subject that started
-    it."""
+    it, `published` what the request set of `Graph(settings=Model)`."""
 
     run_id: str
     response_id: str
     tenant: str
     requester: str
     settings: RunSettings
+    published: BaseModel | None = None
 
 
 _CURRENT: ContextVar[CurrentRun] = ContextVar("fermata_run")
@@ -117,10 +122,29 @@ def current_run() -> CurrentRun:
     return _CURRENT.get()
 
 
-def current_settings() -> RunSettings:
-    """The settings of the run, or empty settings outside of a run that the gateway started."""
+Published = TypeVar("Published", bound=BaseModel)
+
+
+@overload
+def current_settings() -> RunSettings: ...
+@overload
+def current_settings(model: type[Published]) -> Published: ...
+def current_settings(model: type[Published] | None = None) -> RunSettings | Published:
+    """The settings of the run, or empty settings outside of a run that the gateway started.
+
+    With the model of `Graph(settings=Model)`: what the request set of it, by its `metadata`;
+    outside of a run the model's defaults, so that a node can be tested by itself. Raises
+    `TypeError` if the run's graph does not publish this model, pydantic's `ValidationError` if
+    there is no run and a field has no default.
+    """
     run = _CURRENT.get(None)
-    return run.settings if run is not None else _NO_SETTINGS
+    if model is None:
+        return run.settings if run is not None else _NO_SETTINGS
+    if run is None:
+        return model()
+    if isinstance(run.published, model):
+        return run.published
+    raise TypeError(f"The graph of this run does not publish {model.__name__}: Graph(settings=…).")
 
 
 def enter_run(run: CurrentRun) -> None:

@@ -24,7 +24,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -37,9 +37,10 @@ from langgraph.errors import is_invalid_resume
 from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from gateway.errors import FermataError, InvalidRequest, RunFailed, StartupError
+from gateway.human.published import PublishedSettings
 from gateway.human.run import CurrentRun, enter_run
 from gateway.runs.events import (
     BREAKPOINT,
@@ -80,7 +81,9 @@ class Graph:
     becomes of a run whose client leaves before its end; a run with an accepted answer always
     continues. `input` makes the graph's input from the LangChain messages of the conversation,
     `output` the final text from the graph's result; both have defaults that suit a state with
-    `messages`.
+    `messages`. `settings` is a pydantic model of what clients may set for a run, through the
+    request's `metadata` (see `human.published`); nodes read it by `current_settings(Model)`, or as
+    `runtime.context` if the graph declares a `context_schema`.
 
     Raises `StartupError` for values that cannot be.
     """
@@ -92,6 +95,7 @@ class Graph:
     on_disconnect: Literal["continue", "cancel"] = "continue"
     input: Callable[[list[BaseMessage]], Any] | None = None
     output: Callable[[Any], str] | None = None
+    settings: type[BaseModel] | None = None
 
     def __post_init__(self) -> None:
         if not _CALL_NAME.fullmatch(self.interrupt_name):
@@ -129,6 +133,8 @@ class ServedGraph:
         self._sharing = frozenset(_sharing_subgraphs(compiled))
         self._input_schema = {} if declared.input else compiled.get_input_jsonschema()
         self._speaking = _declared_speakers(declared, compiled)
+        wanted = declared.settings
+        self.settings = None if wanted is None else PublishedSettings.of(wanted)
 
     @property
     def description(self) -> str:
@@ -158,6 +164,18 @@ class ServedGraph:
                     path,
                 )
                 self._speaking.discard(path)
+
+    def context_of(self, published: BaseModel) -> Any:
+        """What `runtime.context` is for a graph that declares a `context_schema`: the settings, in
+        its form."""
+        schema = self._graph.context_schema
+        if schema is None:
+            return None
+        return published if schema is type(published) else published.model_dump()
+
+    def drawn(self) -> str:
+        """Its topology as Mermaid, subgraphs opened, by LangGraph's own drawing."""
+        return self._graph.get_graph(xray=True).draw_mermaid()
 
     def first_input(self, messages: list[BaseMessage]) -> Any:
         """The graph's input for a conversation. Raises `InvalidRequest` if none can be made of
@@ -216,6 +234,7 @@ class _Drive:
         self.stopped = False  # at a breakpoint
         self.awaited: tuple[str, ...] = ()  # the nodes that it keeps from running
         self.result: Any = None
+        self.context: Any = None
         self.transcript = Transcript(
             speaks=served.speaks,
             client_tools=frozenset(tool.name for tool in current.settings.tools),
@@ -230,6 +249,7 @@ class _Drive:
     async def events(self) -> AsyncIterator[RunEvent]:
         enter_run(self.current)
         try:
+            self._publish_settings()
             pieces = self._rejection_pieces()
             if pieces is None:
                 async for part in await self._parts():
@@ -246,6 +266,14 @@ class _Drive:
         self.served.silence(self.transcript.unconfirmed)
         yield outcome
 
+    def _publish_settings(self) -> None:
+        """Read again here, since a resumed run has only what was stored of the first request."""
+        if self.served.settings is None:
+            return
+        published = self.served.settings.parse(self.current.settings.metadata)
+        enter_run(replace(self.current, published=published))
+        self.context = self.served.context_of(published)
+
     async def _parts(self) -> AsyncIterator[Any]:
         modes: list[Any] = ["messages", "updates"] if self.outset.live else ["updates"]
         if not self.served._has_messages:
@@ -257,6 +285,7 @@ class _Drive:
             version="v2",
             subgraphs=True,
             durability="exit",
+            context=self.context,
         )
 
     async def _input(self) -> Any:

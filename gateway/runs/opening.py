@@ -150,6 +150,8 @@ async def _begin(
     history: tuple[Item, ...],
 ) -> Reply:
     settings = settings_of(request)
+    if served.settings is not None:
+        served.settings.parse(request.metadata)
     if history:
         request = replace(request, input=without_echoes(history, request.input))
     refuse_unresolved(request.input)

@@ -70,6 +70,7 @@ async def test_the_how_to_s_graphs_run(tmp_path: Path, monkeypatch: pytest.Monke
     assert text(await events(served["settings"], "x")) == (
         "run run_docs, tools: none, at most 1000 tokens"
     )
+    assert text(await events(served["search"], "x")) == "2 links, in a plain tone"
     *_, paused = await events(served["shipping"], "Ship it")
     assert isinstance(paused, Paused)
     assert paused.interrupts[0].value == {"question": "Ship it?", "to": "Berlin"}

@@ -361,15 +361,6 @@ async def test_every_answer_says_how_long_it_took(api: Api, stream: bool) -> Non
     assert "openai-processing-ms" in (await api.http.get("/healthz")).headers
 
 
-async def test_models(api: Api) -> None:
-    listed = (await api.http.get("/v1/models")).json()
-    assert listed["object"] == "list"
-    several = next(one for one in listed["data"] if one["id"] == "several")
-    assert several["object"] == "model"
-    assert several["fermata"]["description"] == "Says two things."
-    assert (await api.http.get("/v1/models/several")).json() == several
-
-
 async def test_health(api: Api) -> None:
     assert (await api.http.get("/healthz")).status_code == 200
     assert (await api.http.get("/readyz")).status_code == 200
