@@ -164,8 +164,8 @@ _AUTOMATIC = re.compile(
     r"|Error (?:invoking|executing) tool\b"  # LangChain's ToolNode
     r"|unsupported call:"  # Codex
     r"|Tool execution was not approved\.?\s*$"  # the Agents SDK's denial
-    r"|Tool execution denied\.?\s*$"  # the Vercel AI SDK's denial
-    r"|Tool '?[\w-]+'? (?:not found|does not exist)\b"
+    r"|Tool (?:call )?execution denied\.?\s*$"  # the Vercel AI SDK's denial, 6 and 7
+    r"|[Tt]ool ['\"]?[\w-]+['\"]? (?:not found|does not exist)\b"  # llm and others
     r"|Model tried to call unavailable tool\b"  # the Vercel AI SDK
     r"|An error occurred while running the tool\b"  # the Agents SDK
 )
@@ -174,6 +174,7 @@ _AUTOMATIC_OBJECTS: tuple[Mapping[str, Json], ...] = (
     {"submitted": False},
     {"error": "Client session disconnected."},
     {"status": "timed_out"},
+    {"type": "execution-denied"},  # the Vercel AI SDK's denial, where it is sent as JSON
 )
 
 

@@ -11,7 +11,6 @@ import math
 import uuid
 from collections.abc import AsyncIterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -22,7 +21,6 @@ from tests.integration.api import Api, calls, envelope, output, texts
 from tests.integration.small_graphs import EFFECTS, PAYLOADS
 from tests.openresponses import Json, read_frames
 
-CLIENT_REQUESTS = Path(__file__).parents[1] / "cases" / "client_requests.json"
 BOTH = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 WEATHER = [{"type": "function", "name": "weather", "parameters": {"type": "object"}}]
 
@@ -296,21 +294,6 @@ async def test_C40_a_body_over_the_limit_is_a_413(api: Api, announced: bool) -> 
 async def test_a_large_body_under_the_limit_is_served(api: Api) -> None:
     told = await api.create("remember", "x" * 2**20)
     assert len(texts(told)[0]) > 2**20
-
-
-def client_requests() -> list[Any]:
-    if not CLIENT_REQUESTS.exists():
-        return []
-    found = json.loads(CLIENT_REQUESTS.read_text())
-    return [pytest.param(one["body"], id=f"{n} {one['client']}") for n, one in enumerate(found)]
-
-
-@pytest.mark.parametrize("body", client_requests())
-async def test_what_real_clients_send_is_never_a_500(api: Api, body: Json) -> None:
-    answer = await api.post({**body, "model": "remember"})
-    if answer.status_code == 200:
-        return
-    assert envelope(answer)["code"] in ("previous_response_not_found", "invalid_value", "not_found")
 
 
 # --- envelopes and headers -------------------------------------------------------------------
