@@ -218,14 +218,14 @@ async def _apply(conn: Connection) -> int:
         " applied_at timestamptz NOT NULL DEFAULT now())"
     )
     known = list(migrations())
-    applied = await _version(conn)
-    if applied > known[-1][0]:
+    applied = await _applied(conn)
+    if max(applied, default=0) > known[-1][0]:
         raise StartupError(
-            f"The database's schema is at version {applied}, newer than this Fermata knows"
+            f"The database's schema is at version {max(applied)}, newer than this Fermata knows"
             f" ({known[-1][0]}). Upgrade Fermata, or use another database."
         )
     for version, name, text in known:
-        if version > applied:
+        if version not in applied:
             async with conn.transaction():
                 await conn.execute(text)
                 await conn.execute(
@@ -235,9 +235,6 @@ async def _apply(conn: Connection) -> int:
     return known[-1][0]
 
 
-async def _version(conn: Connection) -> int:
-    cursor = await conn.execute(
-        "SELECT coalesce(max(version), 0) AS version FROM fermata.migrations"
-    )
-    row = await cursor.fetchone()
-    return int(row["version"]) if row is not None else 0
+async def _applied(conn: Connection) -> set[int]:
+    cursor = await conn.execute("SELECT version FROM fermata.migrations")
+    return {row["version"] for row in await cursor.fetchall()}
