@@ -54,11 +54,15 @@ class FermataError(Exception):
 
 
 class InvalidRequest(FermataError):
-    """The request cannot be served as it is; `param` names the one field that is wrong."""
+    """The request cannot be served as it is; `param` names the one field that is wrong.
+
+    `call_id` is the question whose answer is refused, where it is one: for the audit.
+    """
 
     status = 400
     code = "invalid_value"
     type = "invalid_request_error"
+    call_id: str | None = None
 
 
 class PreviousResponseNotFound(InvalidRequest):

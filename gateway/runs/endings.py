@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.errors import FermataError, LeaseLost, RunFailed
 from gateway.human.run import settings_text
+from gateway.runs import audited
+from gateway.runs.audited import Recorded
 from gateway.runs.events import Completed, Failed, Outcome, Paused
 from gateway.runs.execution import Execution
 from gateway.runs.lease import Lease
@@ -49,6 +51,8 @@ class Draft:
     frames: Frames
     body: bytes
     asked: tuple[Asked, ...] = ()
+    recorded: Recorded | None = None
+    """What the audit says of it; of a pause, its questions do."""
     reopens: bool = False
     """The answers that this response carried were none: their questions are open again."""
 
@@ -70,7 +74,10 @@ def draft_cancelled(execution: Execution) -> Draft:
     """Write the ending of a run that went with its client."""
     writer = execution.writer.fork()
     frames = writer.cancel()
-    return Draft(RunStatus.CANCELLED, "cancelled", writer, frames, writer.resource())
+    recorded = Recorded("cancelled", "{}")
+    return Draft(
+        RunStatus.CANCELLED, "cancelled", writer, frames, writer.resource(), recorded=recorded
+    )
 
 
 async def store_ending(database: Database, execution: Execution, end: Draft, keep: Keep) -> None:
@@ -143,6 +150,7 @@ def _asked(
         interrupt_id=interrupt_id,
         name=question.name or default_name,
         question=question.stored(),
+        audit="",
         expires_in=min(own, keep.wait),
         has_default=question.on_expiry is not None,
     )
@@ -159,30 +167,46 @@ def _tell(
     if card is not None:
         told_as = new_id("call")
         frames = writer.function_call(told_as, card.name, card.arguments)
-        return [replace(asked, card=told_as) for asked, _ in batch], frames
+        return [_recorded(asked, question, told_as) for asked, question in batch], frames
     frames = []
     for asked, question in batch:
         arguments = own_arguments(execution.tools, asked.name, question)
         frames += writer.function_call(asked.call_id, asked.name, arguments)
-    return [asked for asked, _ in batch], frames
+    return [_recorded(asked, question) for asked, question in batch], frames
+
+
+def _recorded(asked: Asked, question: Question, card: str | None = None) -> Asked:
+    return replace(asked, card=card, audit=audited.asked(question, asked.name, card))
+
+
+_COMPLETED = Recorded("completed", "{}")
 
 
 def _draft_completion(outcome: Completed, writer: Writer) -> Draft:
     if outcome.incomplete is not None:
         frames = writer.incomplete(outcome.incomplete, usage=outcome.usage)
-        return Draft(RunStatus.COMPLETED, "incomplete", writer, frames, writer.resource())
+        cut = Recorded("completed", audited.incomplete(outcome.incomplete))
+        return Draft(
+            RunStatus.COMPLETED, "incomplete", writer, frames, writer.resource(), recorded=cut
+        )
     frames = writer.complete(completed_at=int(time.time()), usage=outcome.usage)
-    return Draft(RunStatus.COMPLETED, "completed", writer, frames, writer.resource())
+    return Draft(
+        RunStatus.COMPLETED, "completed", writer, frames, writer.resource(), recorded=_COMPLETED
+    )
 
 
 def _draft_failure(execution: Execution, outcome: Failed, writer: Writer) -> Draft:
     error: FermataError = RunFailed(outcome.message, code=outcome.code)
     frames = writer.fail(error, usage=outcome.usage)
-    if execution.lease is not None and outcome.refused_answer:
-        return Draft(RunStatus.WAITING, "failed", writer, frames, writer.resource(), reopens=True)
-    retry = execution.lease is not None and not outcome.final
-    status = RunStatus.STALLED if retry else RunStatus.FAILED
-    return Draft(status, "failed", writer, frames, writer.resource())
+    status, event = RunStatus.FAILED, "failed"
+    reopens = execution.lease is not None and outcome.refused_answer
+    if reopens:
+        status, event = RunStatus.WAITING, "reopened"
+    elif execution.lease is not None and not outcome.final:
+        status, event = RunStatus.STALLED, "stalled"
+    recorded = Recorded(event, audited.failure(error.error_code, error.message))
+    body = writer.resource()
+    return Draft(status, "failed", writer, frames, body, recorded=recorded, reopens=reopens)
 
 
 async def _pause_first(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> Cursor:
@@ -222,4 +246,6 @@ async def _end_resumed(
         status=row.status,
         body=row.body,
         keep=row.keep,
+        event=None if end.recorded is None else end.recorded.event,
+        details=None if end.recorded is None else end.recorded.details,
     )

@@ -59,9 +59,11 @@ async def _gone(
     """A deleted response is unknown, but whoever answers it late is told what became of it."""
     for row in await _asked_by(conn, tenant, call_ids):
         if row["response_id"] == response_id:
-            return InterruptClosed(
+            closed = InterruptClosed(
                 f"The response that asked {row['call_id']} was deleted.", param="input"
             )
+            closed.call_id = row["call_id"]
+            return closed
     return PreviousResponseNotFound(response_id)
 
 

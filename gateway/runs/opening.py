@@ -13,6 +13,7 @@ from functools import partial
 
 from gateway.errors import InterruptClosed, ModelNotFound, ResponseInProgress, Unavailable
 from gateway.human.run import CurrentRun, RunSettings, settings_from, settings_of
+from gateway.runs.audited import accepted
 from gateway.runs.cards import LeftOpen, last_card, unfold
 from gateway.runs.conversation import conversation, without_echoes
 from gateway.runs.coordinator import Coordinator
@@ -26,6 +27,7 @@ from gateway.runs.lookup import (
     resolve_references,
 )
 from gateway.runs.principal import Principal
+from gateway.runs.refusals import on_record, strangers
 from gateway.runs.replies import LiveReply, RepeatedReply, Reply, SaidReply
 from gateway.runs.run import (
     KnownRun,
@@ -38,7 +40,7 @@ from gateway.runs.run import (
     plan,
 )
 from gateway.store.checkpoints import load_checkpoints
-from gateway.store.db import Connection, Row, execute, send
+from gateway.store.db import Connection, Database, Row, execute, send
 from gateway.store.responses import Ending, NewResponse
 from gateway.wire import encoding
 from gateway.wire.dialects import in_dialect
@@ -57,15 +59,17 @@ async def create(coordinator: Coordinator, request: CreateResponse, principal: P
     if coordinator.closing:
         raise Unavailable("This process is shutting down.")
     if any(isinstance(item, ItemReference) for item in request.input):
-        async with coordinator.database.connection() as conn:
-            items = await resolve_references(conn, principal.tenant, request.input)
-        request = replace(request, input=items)
+        request = await _resolved(coordinator.database, request, principal)
     call_ids = answer_call_ids(request)
     if request.previous_response_id is None and not call_ids:
         told = last_card(request.input) is not None
         again = await _card_again(coordinator, request, principal) if told else None
         return again or await _begin(coordinator, request, principal, served, ())
-    async with coordinator.database.pipeline() as (conn, _):
+    named = (*filter(None, [request.previous_response_id]), *call_ids)
+    async with (
+        on_record(coordinator.database, principal, *named),
+        coordinator.database.pipeline() as (conn, _),
+    ):
         previous = await find_previous(conn, principal.tenant, request, call_ids)
         step = _step(request, previous, principal)
         if isinstance(step, Resume) and previous is not None and previous.run is not None:
@@ -81,9 +85,21 @@ async def create(coordinator: Coordinator, request: CreateResponse, principal: P
             step.response_id, partial(coordinator.outcome_of, principal.tenant, step.response_id)
         )
     if isinstance(step, Start):
+        if previous is None:  # the calls are nobody's: the client's own, or another tenant's
+            await strangers(coordinator.database, principal, call_ids)
         return await _begin(coordinator, request, principal, served, history)
     coordinator.launch(execution)
     return LiveReply(execution)
+
+
+async def _resolved(
+    database: Database, request: CreateResponse, principal: Principal
+) -> CreateResponse:
+    async with database.connection() as conn:
+        items = await resolve_references(conn, principal.tenant, request.input)
+    unknown = [item.id for item in items if isinstance(item, ItemReference)]
+    await strangers(database, principal, unknown)
+    return replace(request, input=items)
 
 
 async def _card_again(
@@ -187,10 +203,10 @@ async def _accept(
     if continues is not None:
         request = replace(request, input=_without_calls(request.input, previous))
     row = _row(request, execution, continues)
-    accepted = await _record(coordinator, conn, principal, step, row, previous.response_id)
-    if accepted["token"] is None or accepted["consumed"] != len(step.accepts):
+    taken = await _record(coordinator, conn, principal, step, row, previous)
+    if taken["token"] is None or taken["consumed"] != len(step.accepts):
         raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
-    execution.lease = Lease(run.id, accepted["token"])
+    execution.lease = Lease(run.id, taken["token"])
     execution.lease_id = run.id
     return execution
 
@@ -201,7 +217,7 @@ async def _record(
     principal: Principal,
     step: Resume,
     row: NewResponse,
-    asking: str,
+    previous: Previous,
 ) -> Row:
     cursor = await send(
         conn,
@@ -217,15 +233,14 @@ async def _record(
         owner=coordinator.leases.owner,
         ttl=coordinator.leases.ttl,
         reviewer=principal.subject,
-        call_ids=list(step.accepts),
-        answers=[step.answers[call_id] for call_id in step.accepts],
-        from_status="answered" if step.again else "pending",
+        **accepted(previous.questions, step.answers, step.accepts, principal, again=step.again),
     )
     if len(step.accepts) < len(step.answers):
+        asking = previous.response_id
         await send(conn, "carry_answers", tenant=row.tenant, id=row.id, asking=asking)
-    accepted = await cursor.fetchone()
-    assert accepted is not None  # a SELECT of scalars always has its row
-    return accepted
+    taken = await cursor.fetchone()
+    assert taken is not None  # a SELECT of scalars always has its row
+    return taken
 
 
 def _execution(

@@ -15,7 +15,7 @@ from functools import partial
 
 from gateway.errors import RunFailed, Unavailable
 from gateway.human.run import CurrentRun, settings_from
-from gateway.runs import endings
+from gateway.runs import audited, endings
 from gateway.runs.coordinator import Coordinator
 from gateway.runs.events import Failed
 from gateway.runs.execution import Execution, Frameline
@@ -133,7 +133,12 @@ async def _fail(coordinator: Coordinator, orphan: Row) -> bool:
         writer.fail(error)
         body = writer.resource().decode()
         failed = await execute(
-            conn, "fail_orphan", id=orphan["id"], body=body, retention=coordinator.keep.response
+            conn,
+            "fail_orphan",
+            id=orphan["id"],
+            body=body,
+            retention=coordinator.keep.response,
+            details=audited.failure(error.error_code, error.message),
         )
     return failed == 1
 

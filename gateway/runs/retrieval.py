@@ -8,6 +8,7 @@ from typing import Any
 from gateway.errors import NotFound
 from gateway.runs.lookup import plausible
 from gateway.runs.principal import Principal
+from gateway.runs.refusals import on_record
 from gateway.store.db import Database, Row, send
 from gateway.wire import encoding
 from gateway.wire.encoding import Json
@@ -22,14 +23,14 @@ async def retrieve(database: Database, response_id: str, principal: Principal) -
     not_found = NotFound(f"Response with id '{response_id}' not found.", param="response_id")
     if not plausible(response_id):
         raise not_found
-    async with database.pipeline() as (conn, _):
+    async with on_record(database, principal, response_id), database.pipeline() as (conn, _):
         names = {"tenant": principal.tenant, "id": response_id}
         found = await send(conn, "response", **names)
         followers = await send(conn, "followers", **names)
         row = await found.fetchone()
         following = await followers.fetchall()
-    if row is None or not row["stored"]:
-        raise not_found
+        if row is None or not row["stored"]:
+            raise not_found
     body = str(row["body"])
     return encoding.dumps(shown(body, following)).encode() if following else body.encode()
 

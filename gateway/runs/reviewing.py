@@ -26,18 +26,21 @@ from gateway.errors import (
     Unavailable,
 )
 from gateway.human.run import CurrentRun, settings_from
+from gateway.runs.audited import accepted, answered
 from gateway.runs.coordinator import Coordinator
 from gateway.runs.execution import Execution, Frameline
 from gateway.runs.graph import Outset
 from gateway.runs.lease import Lease
 from gateway.runs.lookup import find_previous, plausible
 from gateway.runs.principal import Principal
+from gateway.runs.refusals import on_record
 from gateway.runs.review import is_allowed, may_answer
 from gateway.runs.run import (
     AskedQuestion,
     KnownRun,
     Previous,
     RunStatus,
+    about,
     already_answered,
     refuse_closed,
 )
@@ -96,7 +99,8 @@ async def open_questions(
     Raises `InvalidRequest` if `after` is not the call id of a question.
     """
     found: list[OpenQuestion] = []
-    async with database.connection() as conn:
+    named = () if after is None else (after,)
+    async with on_record(database, principal, *named), database.connection() as conn:
         cursor = await _cursor(conn, principal, after)
         while len(found) <= limit:
             rows = await fetch(
@@ -125,10 +129,10 @@ def _behind(row: Row) -> dict[str, Any]:
 
 async def one_question(database: Database, principal: Principal, call_id: str) -> OpenQuestion:
     """The question, whatever became of it. Raises `NotFound`."""
-    async with database.connection() as conn:
+    async with on_record(database, principal, call_id), database.connection() as conn:
         row = await _row(conn, principal, call_id)
-    if row is None:
-        raise _not_found(call_id)
+        if row is None:
+            raise _not_found(call_id)
     return _open_question(row, principal)
 
 
@@ -179,7 +183,10 @@ async def answer_one(
     `ReviewerNotAllowed` and the refusals of an answer by `previous_response_id`.
     """
     item = FunctionCallOutput(call_id, output, {})
-    async with coordinator.database.pipeline() as (conn, _):
+    async with (
+        on_record(coordinator.database, principal, call_id),
+        coordinator.database.pipeline() as (conn, _),
+    ):
         previous = await _asked(conn, principal.tenant, item)
         if previous is None or previous.run is None:
             raise _not_found(call_id)
@@ -187,7 +194,7 @@ async def answer_one(
         if step is None:
             return
         if not step.last:
-            await _keep(conn, principal, call_id, step.values[call_id])
+            await _keep(conn, principal, previous, call_id, step.values[call_id])
             return
         execution = await _resume(
             coordinator, conn, principal, previous, previous.run, step, call_id
@@ -213,7 +220,7 @@ async def answer_expired(coordinator: Coordinator, tenant: str, call_id: str) ->
         if step is None:
             return False
         if not step.last:
-            await _keep(conn, silence, call_id, step.values[call_id])
+            await _keep(conn, silence, previous, call_id, step.values[call_id])
             return True
         execution = await _resume(coordinator, conn, silence, previous, previous.run, step, call_id)
     coordinator.launch(execution)
@@ -238,7 +245,20 @@ def plan_one(
     principal: Principal,
 ) -> Step | None:
     """What this answer does; None if it was accepted before. Pure."""
-    asked = next(one for one in questions if one.call_id == item.call_id)
+    asked = next((one for one in questions if one.call_id == item.call_id), None)
+    if asked is None:  # the call of a client's card, whose questions are answered each on its own
+        raise _not_found(item.call_id)
+    with about(asked):
+        return _plan_one(asked, questions, run, item, principal)
+
+
+def _plan_one(
+    asked: AskedQuestion,
+    questions: Sequence[AskedQuestion],
+    run: KnownRun,
+    item: FunctionCallOutput,
+    principal: Principal,
+) -> Step | None:
     may_answer(
         roles=asked.question.roles,
         four_eyes=asked.question.four_eyes,
@@ -280,7 +300,10 @@ async def _asked(conn: Connection, tenant: str, item: FunctionCallOutput) -> Pre
         raise
 
 
-async def _keep(conn: Connection, principal: Principal, call_id: str, answer: str) -> None:
+async def _keep(
+    conn: Connection, principal: Principal, previous: Previous, call_id: str, answer: str
+) -> None:
+    asked = next(one for one in previous.questions if one.call_id == call_id)
     kept = await send(
         conn,
         "keep_answer",
@@ -288,6 +311,7 @@ async def _keep(conn: Connection, principal: Principal, call_id: str, answer: st
         call_id=call_id,
         answer=answer,
         reviewer=principal.subject,
+        details=answered(asked.question, answer, principal.roles),
     )
     if await kept.fetchone() is None:
         raise ResponseInProgress(f"The question {call_id} is being answered.")
@@ -305,7 +329,7 @@ async def _resume(
     """The last answer, in the caller's transaction: stored before the graph is resumed."""
     asking = await fetch_one(conn, "response", tenant=principal.tenant, id=previous.response_id)
     execution = await _execution(coordinator, conn, principal, previous, run, step, asking)
-    accepted = await send(
+    cursor = await send(
         conn,
         "accept_answers",
         id=execution.response_id,
@@ -319,14 +343,12 @@ async def _resume(
         owner=coordinator.leases.owner,
         ttl=coordinator.leases.ttl,
         reviewer=principal.subject,
-        call_ids=[call_id],
-        answers=[step.values[call_id]],
-        from_status="answered" if step.again else "pending",
+        **accepted(previous.questions, step.values, [call_id], principal, again=step.again),
     )
     both = {"tenant": principal.tenant, "id": execution.response_id}
     await send(conn, "carry_answers", asking=previous.response_id, **both)
     await send(conn, "follow", asking=previous.response_id, **both)
-    row = await accepted.fetchone()
+    row = await cursor.fetchone()
     if row is None or row["token"] is None or row["consumed"] != 1:
         raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
     execution.lease = Lease(run.id, row["token"])

@@ -11,7 +11,8 @@ table is raised here, before anything is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -205,18 +206,31 @@ def _plan_answer(
     _refuse_missing(pending, outputs)
     for question in previous.questions:
         if question.call_id in outputs:
-            _require_reviewer(question, run, principal)
+            with about(question):
+                _require_reviewer(question, run, principal)
     for question in answered:
         if question.call_id in outputs:
-            _require_same(question, outputs[question.call_id], run, principal)
+            with about(question):
+                _require_same(question, outputs[question.call_id], run, principal)
     values = {question.call_id: str(question.answer) for question in answered}
     for question in pending:
-        values[question.call_id] = _value(question, outputs[question.call_id], principal)
+        with about(question):
+            values[question.call_id] = _value(question, outputs[question.call_id], principal)
     if pending:
         return Resume(values, tuple(question.call_id for question in pending), again=False)
     if run.status is RunStatus.STALLED:
         return Resume(values, tuple(values), again=True)
     return Repeat(str(answered[0].answered_by))
+
+
+@contextmanager
+def about(question: AskedQuestion) -> Iterator[None]:
+    """What the block refuses is about an answer to this question; the audit names it."""
+    try:
+        yield
+    except InvalidRequest as refusal:
+        refusal.call_id = question.call_id
+        raise
 
 
 def _text_answer(request: CreateResponse, question: AskedQuestion) -> dict[str, Placed]:
@@ -260,12 +274,17 @@ def _require_same(
 def refuse_closed(questions: Sequence[AskedQuestion], run: KnownRun) -> None:
     when = "" if run.expires_at is None else f" at {run.expires_at:%Y-%m-%dT%H:%M:%SZ}"
     for question in questions:
-        if question.status == "cancelled":
-            raise InterruptClosed(f"The question {question.call_id} was withdrawn.", param="input")
-        if question.status == "expired" or run.status is RunStatus.EXPIRED:
-            raise InterruptExpired(f"The question {question.call_id} has expired.", param="input")
-        if run.expired and run.status in (RunStatus.WAITING, RunStatus.STALLED):
-            raise InterruptExpired(f"The question {question.call_id} expired{when}.", param="input")
+        with about(question):
+            _refuse_closed(question, run, when)
+
+
+def _refuse_closed(question: AskedQuestion, run: KnownRun, when: str) -> None:
+    if question.status == "cancelled":
+        raise InterruptClosed(f"The question {question.call_id} was withdrawn.", param="input")
+    if question.status == "expired" or run.status is RunStatus.EXPIRED:
+        raise InterruptExpired(f"The question {question.call_id} has expired.", param="input")
+    if run.expired and run.status in (RunStatus.WAITING, RunStatus.STALLED):
+        raise InterruptExpired(f"The question {question.call_id} expired{when}.", param="input")
 
 
 def _outputs(request: CreateResponse, previous: Previous) -> dict[str, Placed]:

@@ -19,6 +19,7 @@ from gateway.errors import NotFound, ResponseInProgress
 from gateway.runs.coordinator import Coordinator
 from gateway.runs.lookup import plausible
 from gateway.runs.principal import Principal
+from gateway.runs.refusals import on_record
 from gateway.runs.retrieval import retrieve
 from gateway.runs.run import RunStatus
 from gateway.store.db import Connection, execute, fetch, fetch_one, send
@@ -51,19 +52,26 @@ async def delete(coordinator: Coordinator, response_id: str, principal: Principa
 
     Raises `NotFound`, `ResponseInProgress`.
     """
-    async with coordinator.database.transaction() as conn:
+    async with (
+        on_record(coordinator.database, principal, response_id),
+        coordinator.database.transaction() as conn,
+    ):
         found = await _find(conn, response_id, principal)
         if found.in_progress:
             raise _in_progress(response_id)
         await _close(coordinator, conn, found, principal)
         ids = list(found.ids)
-        if not await execute(conn, "take_responses_back", tenant=principal.tenant, ids=ids):
+        names = {"tenant": principal.tenant, "actor": principal.subject}
+        if not await execute(conn, "take_responses_back", ids=ids, **names):
             raise _not_found(response_id)
 
 
 async def _withdraw(coordinator: Coordinator, response_id: str, principal: Principal) -> bool:
     """Withdraw the run if it waits with this response. True if the response is in progress."""
-    async with coordinator.database.transaction() as conn:
+    async with (
+        on_record(coordinator.database, principal, response_id),
+        coordinator.database.transaction() as conn,
+    ):
         found = await _find(conn, response_id, principal)
         await _close(coordinator, conn, found, principal)
     return found.in_progress
@@ -110,6 +118,8 @@ async def _close(
             "withdraw",
             tenant=principal.tenant,
             run_id=found.waiting,
+            response_id=found.ids[0],
+            actor=principal.subject,
             retention=coordinator.keep.response,
         )
 

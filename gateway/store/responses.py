@@ -39,12 +39,13 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question to be stored. `question` is JSON text."""
+    """A question to be stored. `question` and `audit`, what the audit says of it, are JSON text."""
 
     call_id: str
     interrupt_id: str
     name: str
     question: str
+    audit: str
     expires_in: timedelta
     has_default: bool = False
     card: str | None = None
@@ -101,6 +102,7 @@ def asked_columns(batch: Sequence[Asked]) -> dict[str, object]:
         "interrupt_ids": [asked.interrupt_id for asked in batch],
         "names": [asked.name for asked in batch],
         "questions": [asked.question for asked in batch],
+        "audits": [asked.audit for asked in batch],
         "expires_in": [asked.expires_in for asked in batch],
         "defaults": [asked.has_default for asked in batch],
         "card": batch[0].card if batch else None,  # all of a batch, or none

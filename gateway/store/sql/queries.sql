@@ -35,7 +35,8 @@ RETURNING id;
 
 -- name: pause_first
 -- The first pause of a run makes it a row. One statement, since each costs a round trip's work in the client:
--- fenced like finish_first, and nothing else happens if the fence finds nothing.
+-- fenced like finish_first, and nothing else happens if the fence finds nothing. Its audit opens with who asked; the
+-- run's row, which would tell, is not to be seen within the statement that makes it.
 WITH finished AS (
     UPDATE fermata.responses
        SET status = 'completed', body = %(body)s::json, completed_at = now(), lease_id = NULL,
@@ -57,6 +58,17 @@ WITH finished AS (
                   %(expires_in)s::interval[], %(defaults)s::boolean[])
            WITH ORDINALITY
            AS batch (call_id, interrupt_id, name, question, expires_in, has_default, position)
+), recorded AS (
+    INSERT INTO fermata.audit (tenant, run_id, event, response_id, call_id, actor, details)
+    SELECT %(tenant)s, %(run_id)s, told.event, told.response_id, told.call_id, told.actor, told.details
+      FROM (SELECT 0 AS position, 'requested' AS event, id AS response_id, NULL AS call_id, %(requester)s AS actor,
+                   '{}'::json AS details
+              FROM finished
+            UNION ALL
+            SELECT position, 'asked', finished.id, call_id, NULL, details::json
+              FROM finished, unnest(%(call_ids)b::text[], %(audits)b::text[])
+                             WITH ORDINALITY AS batch (call_id, details, position)) AS told
+     ORDER BY told.position
 )
 SELECT id FROM finished;
 
@@ -101,7 +113,7 @@ UPDATE fermata.interrupts SET card = %(card)s
 -- Stored before the graph is resumed: an accepted answer is never lost. Consumes pending calls, or carries the
 -- accepted ones of a run that failed after them to a new response; takes the lease; moves the run; opens the
 -- response. The caller holds the run's row and compares the counts: no token, or a call that was not there to
--- consume, rolls all back.
+-- consume, rolls all back. `told` and `audits` are what the audit says of it, a row each.
 WITH lease AS (
     INSERT INTO fermata.leases (id, owner, expires_at)
     VALUES (%(run_id)s, %(owner)s, now() + %(ttl)s)
@@ -127,6 +139,11 @@ WITH lease AS (
            (id, tenant, run_id, model, previous_id, status, stored, lease_id, resumes, input, body)
     VALUES (%(id)s, %(tenant)s, %(run_id)s, %(model)s, %(previous_id)s, 'in_progress', %(stored)s, %(run_id)s,
             true, %(input)s, %(body)s)
+), recorded AS (
+    INSERT INTO fermata.audit (tenant, run_id, event, response_id, call_id, actor, details)
+    SELECT %(tenant)s, moved.id, %(event)s, %(id)s, batch.call_id, %(reviewer)s, batch.details::json
+      FROM moved, unnest(%(told)b::text[], %(audits)b::text[]) WITH ORDINALITY AS batch (call_id, details, position)
+     ORDER BY batch.position
 )
 SELECT (SELECT token FROM lease) AS token, (SELECT count(*) FROM consumed) AS consumed,
        (SELECT count(*) FROM moved) AS moved;
@@ -137,7 +154,7 @@ SELECT (SELECT token FROM lease) AS token, (SELECT count(*) FROM consumed) AS co
 -- All that a holder writes when it is done with a run. The lease is consumed first: no row back, it is lost, and
 -- nothing else happens. The row stays locked until the commit, so a takeover waits for it or comes before it.
 -- `keep_run` is the TTL of a wait, the retention of an end. Checkpoints go; those of a new pause are written in
--- the same transaction afterwards.
+-- the same transaction afterwards; so is the audit of what it asks, and `event` is null then.
 WITH fence AS (
     DELETE FROM fermata.leases WHERE id = %(run_id)s AND token = %(token)s RETURNING id
 ), settled AS (
@@ -150,13 +167,16 @@ WITH fence AS (
        SET status = %(status)s, body = %(body)s::json, completed_at = now(), lease_id = NULL,
            expires_at = now() + %(keep)s
      WHERE id = %(id)s AND status = 'in_progress' AND run_id = (SELECT id FROM settled)
-    RETURNING id
+    RETURNING id, tenant, run_id
 ), writes AS (
     DELETE FROM checkpoint_writes WHERE thread_id = (SELECT id FROM fence)
 ), blobs AS (
     DELETE FROM checkpoint_blobs WHERE thread_id = (SELECT id FROM fence)
 ), checkpoints AS (
     DELETE FROM checkpoints WHERE thread_id = (SELECT id FROM fence)
+), recorded AS (
+    INSERT INTO fermata.audit (tenant, run_id, event, response_id, details)
+    SELECT tenant, run_id, %(event)s, id, %(details)s::json FROM finished WHERE %(event)s::text IS NOT NULL
 )
 SELECT id FROM finished;
 
@@ -168,6 +188,12 @@ UPDATE fermata.interrupts
 
 -- name: ask
 -- The questions of a later pause, in the order in which the batch is told; end_resume came before it.
+WITH recorded AS (
+    INSERT INTO fermata.audit (tenant, run_id, event, response_id, call_id, details)
+    SELECT %(tenant)s, %(run_id)s, 'asked', %(response_id)s, call_id, details::json
+      FROM unnest(%(call_ids)b::text[], %(audits)b::text[]) WITH ORDINALITY AS batch (call_id, details, position)
+     ORDER BY position
+)
 INSERT INTO fermata.interrupts
        (call_id, tenant, run_id, response_id, position, interrupt_id, name, question, status, expires_at, has_default,
         card)
@@ -247,15 +273,27 @@ SELECT i.call_id, i.tenant
 
 -- name: count_takeover
 -- In the transaction that takes the lease: what ends its process is not taken over for ever.
-UPDATE fermata.responses SET takeovers = takeovers + 1 WHERE id = %(id)s;
+WITH counted AS (
+    UPDATE fermata.responses SET takeovers = takeovers + 1 WHERE id = %(id)s RETURNING id, tenant, run_id, takeovers
+)
+INSERT INTO fermata.audit (tenant, run_id, event, response_id, actor, details)
+SELECT tenant, run_id, 'taken_over', id, 'system:recovery', json_build_object('takeovers', takeovers) FROM counted;
 
 -- name: fail_orphan
 -- A first request died with its process. The lease is looked at again: the process may have woken up.
-UPDATE fermata.responses r
-   SET status = 'failed', body = %(body)s, completed_at = now(), lease_id = NULL, expires_at = now() + %(retention)s
- WHERE r.id = %(id)s AND r.status = 'in_progress' AND NOT r.resumes
-   AND NOT EXISTS (SELECT 1 FROM fermata.leases l WHERE l.id = r.lease_id AND l.expires_at > now())
-RETURNING r.id;
+-- A run that only talked so far has no audit, and gets none.
+WITH failed AS (
+    UPDATE fermata.responses r
+       SET status = 'failed', body = %(body)s, completed_at = now(), lease_id = NULL, expires_at = now() + %(retention)s
+     WHERE r.id = %(id)s AND r.status = 'in_progress' AND NOT r.resumes
+       AND NOT EXISTS (SELECT 1 FROM fermata.leases l WHERE l.id = r.lease_id AND l.expires_at > now())
+    RETURNING r.id, r.tenant, r.run_id
+), recorded AS (
+    INSERT INTO fermata.audit (tenant, run_id, event, response_id, actor, details)
+    SELECT tenant, run_id, 'failed', id, 'system:recovery', %(details)s::json
+      FROM failed WHERE EXISTS (SELECT 1 FROM fermata.audit a WHERE a.run_id = failed.run_id)
+)
+SELECT id FROM failed;
 
 -- ---------------------------------------------------------------- reading
 
@@ -287,7 +325,7 @@ SELECT id, input::text AS input, body::text AS body FROM chain ORDER BY depth DE
 -- is left to those who can resume it.
 -- ARRAY keeps the planner at the indexes; for IN (SELECT …) it reads whole tables (measured).
 WITH due AS (
-    SELECT id FROM fermata.runs
+    SELECT id, tenant, status, response_id FROM fermata.runs
      WHERE status IN ('waiting', 'stalled') AND expires_at <= now()
        AND NOT EXISTS (SELECT 1 FROM fermata.interrupts i
                         WHERE i.run_id = runs.id AND i.status = 'pending' AND i.has_default
@@ -302,6 +340,13 @@ WITH due AS (
     DELETE FROM checkpoint_blobs WHERE thread_id = ANY (ARRAY(SELECT id FROM due))
 ), checkpoints AS (
     DELETE FROM checkpoints WHERE thread_id = ANY (ARRAY(SELECT id FROM due))
+), recorded AS (
+    INSERT INTO fermata.audit (tenant, run_id, event, response_id, actor, details)
+    SELECT tenant, id, 'expired', response_id, 'system:expiry',
+           json_build_object('was', status, 'open', ARRAY(SELECT i.call_id FROM fermata.interrupts i
+                                                           WHERE i.run_id = due.id AND i.status = 'pending'
+                                                           ORDER BY i.created_at, i.position))
+      FROM due
 )
 UPDATE fermata.runs SET status = 'expired', changed_at = now(), expires_at = now() + %(retention)s
  WHERE id = ANY (ARRAY(SELECT id FROM due));

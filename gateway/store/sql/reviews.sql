@@ -27,12 +27,15 @@ WITH kept AS (
     UPDATE fermata.interrupts
        SET status = 'answered', answer = %(answer)s::json, reviewer = %(reviewer)s, answered_at = now()
      WHERE tenant = %(tenant)s AND call_id = %(call_id)s AND status = 'pending'
-    RETURNING call_id, run_id
+    RETURNING call_id, run_id, response_id
 ), waits_on AS (
     UPDATE fermata.runs
        SET expires_at = (SELECT min(i.expires_at) FROM fermata.interrupts i
                           WHERE i.run_id = runs.id AND i.status = 'pending' AND i.call_id <> %(call_id)s)
      WHERE id = (SELECT run_id FROM kept)
+), recorded AS (
+    INSERT INTO fermata.audit (tenant, run_id, event, response_id, call_id, actor, details)
+    SELECT %(tenant)s, run_id, 'answered', response_id, call_id, %(reviewer)s, %(details)s::json FROM kept
 )
 SELECT call_id FROM kept;
 

@@ -20,6 +20,13 @@ WITH run AS (
 ), closed AS (
     UPDATE fermata.interrupts SET status = 'cancelled'
      WHERE run_id = (SELECT id FROM run) AND status = 'pending'
+), recorded AS (
+    INSERT INTO fermata.audit (tenant, run_id, event, response_id, actor, details)
+    SELECT %(tenant)s, id, 'cancelled', %(response_id)s, %(actor)s,
+           json_build_object('open', ARRAY(SELECT i.call_id FROM fermata.interrupts i
+                                            WHERE i.run_id = run.id AND i.status = 'pending'
+                                            ORDER BY i.created_at, i.position))
+      FROM run
 ), writes AS (
     DELETE FROM checkpoint_writes WHERE thread_id = (SELECT id FROM run)
 ), blobs AS (
@@ -30,6 +37,15 @@ WITH run AS (
 SELECT id FROM run;
 
 -- name: take_responses_back
--- None that is in progress: its holder is going to write it.
-DELETE FROM fermata.responses
- WHERE tenant = %(tenant)s AND id = ANY(%(ids)b::text[]) AND status NOT IN ('queued', 'in_progress');
+-- None that is in progress: its holder is going to write it. Those of a run that only talked leave no audit.
+WITH gone AS (
+    DELETE FROM fermata.responses
+     WHERE tenant = %(tenant)s AND id = ANY(%(ids)b::text[]) AND status NOT IN ('queued', 'in_progress')
+    RETURNING id, run_id
+), recorded AS (
+    INSERT INTO fermata.audit (tenant, run_id, event, response_id, actor, details)
+    SELECT %(tenant)s, run_id, 'deleted', id, %(actor)s, '{}'
+      FROM gone WHERE EXISTS (SELECT 1 FROM fermata.audit a WHERE a.run_id = gone.run_id)
+     ORDER BY id
+)
+SELECT id FROM gone;
