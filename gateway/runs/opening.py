@@ -85,8 +85,8 @@ async def create(coordinator: Coordinator, request: CreateResponse, principal: P
             step.response_id, partial(coordinator.outcome_of, principal.tenant, step.response_id)
         )
     if isinstance(step, Start):
-        if previous is None:  # the calls are nobody's: the client's own, or another tenant's
-            await strangers(coordinator.database, principal, call_ids)
+        # Calls that are not known here are the client's own, or another tenant's.
+        await strangers(coordinator.database, principal, call_ids if previous is None else ())
         return await _begin(coordinator, request, principal, served, history)
     coordinator.launch(execution)
     return LiveReply(execution)
