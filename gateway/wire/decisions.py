@@ -170,9 +170,12 @@ _AUTOMATIC = re.compile(
     r"|An error occurred while running the tool\b"  # the Agents SDK
 )
 
+_ERROR_OBJECT = re.compile(r'\s*\{\s*"error"')
+"""An object with an error and nothing else is how the Vercel AI SDK 7 tells of any failed call, and
+Open WebUI of a closed tab."""
+
 _AUTOMATIC_OBJECTS: tuple[Mapping[str, Json], ...] = (
     {"submitted": False},
-    {"error": "Client session disconnected."},
     {"status": "timed_out"},
     {"type": "execution-denied"},  # the Vercel AI SDK's denial, where it is sent as JSON
 )
@@ -187,6 +190,7 @@ def is_automatic(text: str) -> bool:
     """
     if _AUTOMATIC.match(text.lstrip()):
         return True
-    if len(text) > 1000:
+    if len(text) > 1000 and not _ERROR_OBJECT.match(text):
         return False
-    return fields_of(text) in _AUTOMATIC_OBJECTS
+    fields = fields_of(text)
+    return fields in _AUTOMATIC_OBJECTS or (fields is not None and fields.keys() == {"error"})

@@ -65,8 +65,12 @@ def refunds(server: Server) -> list[str]:
 
 def refunds_of(server: Server, paused: Response) -> int:
     """How often the order of this pause was paid."""
+    return paid(server, json.loads(the_call(paused).arguments)["payload"]["order"])
+
+
+def paid(server: Server, order: str) -> int:
+    """How often the order was paid."""
     path = server.folder / "state" / "demo" / "refunds.jsonl"
-    order = json.loads(the_call(paused).arguments)["payload"]["order"]
     return len([e for e in effects(path) if e["effect"] == "refund" and e["order"] == order])
 
 

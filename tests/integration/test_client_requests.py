@@ -209,6 +209,8 @@ AUTO_ANSWERS = {
     "openai-agents": "Tool execution was not approved.",
     "openai-agents's error": "An error occurred while running the tool. Please try again.",
     "ai sdk": "Model tried to call unavailable tool 'review_refund'. Available tools: get_weather.",
+    "ai sdk 7": '{"error":"AI_NoSuchToolError: Model tried to call unavailable tool."}',
+    "ai sdk 7's long one": '{"error":"AI_NoSuchToolError: ' + "x" * 2000 + '"}',
     "ai sdk's denial": "Tool call execution denied.",
     "ai sdk's json": '{"type":"execution-denied"}',
     "codex": "unsupported call: review_refund",
