@@ -37,7 +37,7 @@ from langgraph.errors import is_invalid_resume
 from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, PydanticUserError, ValidationError
 
 from gateway.errors import FermataError, InvalidRequest, RunFailed, StartupError
 from gateway.human.published import PublishedSettings
@@ -131,7 +131,7 @@ class ServedGraph:
         self._graph = compiled
         self._has_messages = "messages" in compiled.channels
         self._sharing = frozenset(_sharing_subgraphs(compiled))
-        self._input_schema = {} if declared.input else compiled.get_input_jsonschema()
+        self._input_schema = {} if declared.input else _input_schema(name, compiled)
         self._speaking = _declared_speakers(declared, compiled)
         wanted = declared.settings
         self.settings = None if wanted is None else PublishedSettings.of(wanted)
@@ -445,6 +445,21 @@ def _declared_speakers(declared: Graph, compiled: Pregel[Any, Any, Any, Any]) ->
     if declared.live is None:
         return set(speaking_nodes(compiled))
     return set() if isinstance(declared.live, bool) else set(declared.live)
+
+
+def _input_schema(name: str, graph: Pregel[Any, Any, Any, Any]) -> Mapping[str, Any]:
+    """What the graph takes. LangGraph runs states that pydantic cannot describe, such as one that
+    holds a `typing.TypedDict` before Python 3.12; what has messages is given them then."""
+    try:
+        return graph.get_input_jsonschema()
+    except PydanticUserError as error:
+        if "messages" in graph.channels:
+            return {}
+        reason = str(error).partition("\n")[0]
+        raise StartupError(
+            f"Model {name!r}: what it takes as its input cannot be told ({reason});"
+            " say it with Graph(input=…)."
+        ) from error
 
 
 def _default_input(schema: Mapping[str, Any], messages: list[BaseMessage]) -> Any:

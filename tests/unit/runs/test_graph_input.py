@@ -1,0 +1,43 @@
+"""What a served graph takes, when pydantic cannot describe its state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypedDict
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.graph import START, MessagesState, StateGraph
+
+from gateway import Graph
+from gateway.errors import StartupError
+from gateway.runs.graph import serve_graph
+
+
+class WithMessages(MessagesState, total=False):
+    call: Callable[[], None]  # has no JSON Schema
+
+
+class Without(TypedDict):
+    call: Callable[[], None]
+
+
+def one_node(state: Any) -> StateGraph[Any, Any, Any, Any]:
+    graph: Any = StateGraph(state)
+    graph.add_node("node", lambda given: {})
+    graph.add_edge(START, "node")
+    return graph
+
+
+async def test_a_state_with_messages_is_given_them() -> None:
+    served = await serve_graph("m", Graph(one_node(WithMessages)))
+    said = [HumanMessage("Hello")]
+    assert served.first_input(said) == {"messages": said}
+
+
+async def test_any_other_must_say_what_it_takes() -> None:
+    with pytest.raises(StartupError, match=r"'m'.*Graph\(input=…\)"):
+        await serve_graph("m", Graph(one_node(Without)))
+
+    served = await serve_graph("m", Graph(one_node(Without), input=lambda messages: {"call": len}))
+    assert served.first_input([]) == {"call": len}
