@@ -309,7 +309,15 @@ class _Drive:
         return None
 
     async def _look_ahead(self) -> None:
-        """A breakpoint after the last node keeps nothing from running: the run is complete."""
+        """What the run waits for. Several questions are told in the order of their tasks (of
+        `Send`, of a message's calls): they come as they happen, in an order that threads make up.
+
+        A breakpoint after the last node keeps nothing from running: the run is complete.
+        """
+        if len(self.interrupts) > 1:
+            waiting = (await self.graph.aget_state(self.config)).interrupts
+            ordered = {item.id: item for item in waiting if item.id in self.interrupts}
+            self.interrupts = ordered | self.interrupts
         if self.stopped and not self.interrupts:
             self.awaited = tuple(dict.fromkeys((await self.graph.aget_state(self.config)).next))
 
