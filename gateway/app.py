@@ -90,6 +90,7 @@ async def _running(settings: Settings, graphs: Mapping[str, Graph]) -> AsyncIter
                 settings.database_url,
                 size=settings.pool_size,
                 prepared=settings.prepared_statements,
+                patience=settings.lease_ttl,
             )
         )
         keep = Keep(wait=settings.interrupt_ttl, response=settings.response_retention)

@@ -74,7 +74,7 @@ async def take_over(coordinator: Coordinator, tenant: str, run_id: str, response
     The answers are read from the record. False if somebody else has it, or it has ended.
     """
     async with coordinator.database.transaction() as conn:
-        row = await fetch_one(conn, "lock_run_of", tenant=tenant, response_id=response_id)
+        row = await fetch_one(conn, "lock_orphan", tenant=tenant, run_id=run_id)
         response = await fetch_one(conn, "response", tenant=tenant, id=response_id)
         if row is None or response is None or row["response_id"] != response_id:
             return False

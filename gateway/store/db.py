@@ -20,6 +20,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from importlib.resources import files
 from typing import Any, LiteralString, TypeAlias
 
@@ -37,6 +38,7 @@ Row: TypeAlias = DictRow
 
 MIGRATION_LOCK = 0x6665726D  # "ferm"
 MIGRATION_POLL = 0.1  # seconds between two tries for the migration lock
+TRANSACTION_PATIENCE = timedelta(seconds=30)  # until a transaction that does not end is ended
 POOL_WAIT = 30.0  # seconds until a request that finds no free connection is told 503
 APPLICATION_NAME = "fermata"
 
@@ -84,6 +86,7 @@ _AWAY = (
     psycopg.InterfaceError,
     psycopg.errors.ReadOnlySqlTransaction,  # a standby that is not promoted yet, a full disk
     psycopg.errors.IdleInTransactionSessionTimeout,
+    psycopg.errors.TransactionTimeout,
 )
 """What a later try can cure: the server is away, or is not the one it will be."""
 
@@ -96,8 +99,11 @@ class Database:
     be reached.
     """
 
-    def __init__(self, pool: AsyncConnectionPool[Connection]) -> None:
+    def __init__(
+        self, pool: AsyncConnectionPool[Connection], patience: timedelta = TRANSACTION_PATIENCE
+    ) -> None:
         self._pool = pool
+        self._patience = f"{max(1, int(patience.total_seconds() * 1000))}ms"
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -112,6 +118,7 @@ class Database:
     async def transaction(self) -> AsyncIterator[Connection]:
         """One transaction: committed when the block ends, rolled back when it raises."""
         async with self.connection() as conn, conn.transaction():
+            await execute(conn, "bound_transaction", patience=self._patience)
             yield conn
 
     @asynccontextmanager
@@ -121,6 +128,7 @@ class Database:
         Check what must hold after a `sync`, before the block ends: the end is the commit.
         """
         async with self.connection() as conn, conn.pipeline() as pipe, conn.transaction():
+            await send(conn, "bound_transaction", patience=self._patience)
             yield conn, pipe
 
     async def reachable(self, within: float = 2.0) -> bool:
@@ -138,11 +146,15 @@ class DatabaseAway(StartupError):
 
 
 @asynccontextmanager
-async def open_database(dsn: str, *, size: int, prepared: bool = False) -> AsyncIterator[Database]:
+async def open_database(
+    dsn: str, *, size: int, prepared: bool = False, patience: timedelta = TRANSACTION_PATIENCE
+) -> AsyncIterator[Database]:
     """A `Database` over `dsn` with at most `size` connections.
 
     `prepared` allows server-side prepared statements: only without a transaction-mode pooler
-    between. Does not wait for PostgreSQL: a gateway may start before its database does.
+    between. A transaction that has not ended after `patience` is ended by PostgreSQL: the locks of
+    a process that was stopped in the middle of one must not stop the others. Does not wait for
+    PostgreSQL: a gateway may start before its database does.
     """
     options = {
         "autocommit": True,
@@ -156,7 +168,7 @@ async def open_database(dsn: str, *, size: int, prepared: bool = False) -> Async
         dsn, kwargs=options, min_size=1, max_size=size, open=False, check=None, reconnect_timeout=5
     )
     async with pool:
-        yield Database(pool)
+        yield Database(pool, patience)
 
 
 def migrations() -> Iterator[tuple[int, str, LiteralString]]:

@@ -2,6 +2,16 @@
 -- Arrays of text go in binary (%(name)b): as text, psycopg escapes them with a regular expression.
 -- Every statement that reads or writes what belongs to somebody names the tenant.
 
+-- ---------------------------------------------------------------- transactions
+
+-- name: bound_transaction
+-- A process that is stopped in the middle of a transaction keeps its locks: nobody could take its run over. LOCAL,
+-- since a session behind a transaction-mode pooler is everybody's. Before PostgreSQL 17 there is only the idle
+-- timeout, which does not run while a pipeline waits for its next statement.
+SELECT CASE WHEN current_setting('server_version_num')::integer >= 170000
+            THEN set_config('transaction_timeout', %(patience)s, true)
+            ELSE set_config('idle_in_transaction_session_timeout', %(patience)s, true) END;
+
 -- ---------------------------------------------------------------- first requests
 
 -- name: open_first
@@ -95,6 +105,14 @@ SELECT id, requester, model, status, response_id, settings::text AS settings, ex
  WHERE tenant = %(tenant)s
    AND id = (SELECT run_id FROM fermata.responses WHERE tenant = %(tenant)s AND id = %(response_id)s)
    FOR UPDATE;
+
+-- name: lock_orphan
+-- As lock_run_of, for recovery: who holds the row now may be ending the run, or be stopped; neither may keep recovery
+-- from the other runs.
+SELECT id, requester, model, status, response_id, settings::text AS settings
+  FROM fermata.runs
+ WHERE tenant = %(tenant)s AND id = %(run_id)s
+   FOR UPDATE SKIP LOCKED;
 
 -- name: questions
 -- The batch that a response asked. A statement of its own after the lock: it sees what the lock waited for.
