@@ -137,6 +137,8 @@ def _config(settings: Settings, app: Any) -> uvicorn.Config:
         workers=settings.workers,
         loop="uvloop",
         http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=settings.max_body_bytes,
         log_config=None,
         access_log=False,
         lifespan="on",

@@ -6,6 +6,7 @@
     │   ├── PreviousResponseNotFound 400 previous_response_not_found
     │   ├── InterruptAlreadyAnswered 400 interrupt_already_answered
     │   ├── InvalidInterruptAnswer   400 invalid_interrupt_answer
+    │   ├── ConnectionLimitReached   400 websocket_connection_limit_reached
     │   ├── Unauthenticated          401 invalid_api_key
     │   ├── Forbidden                403 forbidden
     │   │   └── ReviewerNotAllowed   403 reviewer_not_allowed
@@ -152,6 +153,16 @@ class BodyTooLarge(InvalidRequest):
 
     status = 413
     code = "request_too_large"
+
+
+class ConnectionLimitReached(InvalidRequest):
+    """A WebSocket was open for FERMATA_WEBSOCKET_LIMIT; a new one may go on. Open Responses names
+    the code."""
+
+    code = "websocket_connection_limit_reached"
+
+    def __init__(self) -> None:
+        super().__init__("This connection has reached its time limit; open a new one.")
 
 
 class ResponseInProgress(FermataError):

@@ -300,6 +300,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         parse_duration,
     ),
     Setting(
+        "WEBSOCKET_LIMIT",
+        "60m",
+        "How long a WebSocket may stay open; then its client is asked to open a new one.",
+        parse_duration,
+    ),
+    Setting(
         "SHUTDOWN_GRACE",
         "30s",
         "How long running requests may finish after SIGTERM.",
@@ -336,6 +342,7 @@ class Settings:
     task_header: str | None
     log_level: str
     keepalive: timedelta
+    websocket_limit: timedelta
     shutdown_grace: timedelta
 
     @classmethod

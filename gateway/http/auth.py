@@ -13,11 +13,12 @@ import logging
 import time
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import urlsplit
 
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.errors import FermataError, StartupError, Unauthenticated, Unavailable
+from gateway.errors import FermataError, Forbidden, StartupError, Unauthenticated, Unavailable
 from gateway.http.envelope import error_response
 from gateway.http.state import Authenticator, Gateway
 from gateway.http.tokens import INVALID, Tokens
@@ -30,6 +31,7 @@ logger = logging.getLogger("fermata.auth")
 
 KEY_FRESH: Final = 5.0  # seconds
 OPEN_TO_ALL: Final = frozenset(("/healthz", "/readyz"))
+_DENIAL: Final = "websocket.http.response"
 _PRINCIPAL: Final = "fermata.principal"
 _MISSING: Final = "No API key was sent; it belongs in the header 'Authorization: Bearer …'."
 
@@ -128,23 +130,43 @@ class Authenticated:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN_TO_ALL:
+        if scope["type"] != "lifespan" and scope["path"] not in OPEN_TO_ALL:
             try:
-                scope[_PRINCIPAL] = await _identified(scope)
+                scope[_PRINCIPAL] = await identified(HTTPConnection(scope))
             except FermataError as error:
-                await error_response(error)(scope, receive, send)
+                await _refused(error, scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
 
-async def _identified(scope: Scope) -> Principal:
-    gateway: Gateway = scope["app"].state.gateway
+async def _refused(error: FermataError, scope: Scope, receive: Receive, send: Send) -> None:
+    """The envelope, to a handshake as well if the server can."""
+    if scope["type"] == "websocket" and _DENIAL not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008, "reason": error.error_code})
+        return
+    await error_response(error)(scope, receive, send)
+
+
+async def identified(connection: HTTPConnection) -> Principal:
+    """Whose credentials the request, or the handshake, carries.
+
+    Raises `Unauthenticated`; `Forbidden` for a handshake from another site's page where everybody
+    may ask: a browser sends it without asking us first, and lets the page read what comes."""
+    gateway: Gateway = connection.app.state.gateway
     if gateway.authenticator is None:
+        if connection.scope["type"] == "websocket":
+            _refuse_other_sites(connection)
         return ANYBODY
-    credentials = _bearer(HTTPConnection(scope))
+    credentials = _bearer(connection)
     if not gateway.migrated:
         raise Unavailable("The database is not ready yet.")
     return await gateway.authenticator.principal(credentials)
+
+
+def _refuse_other_sites(connection: HTTPConnection) -> None:
+    origin = connection.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != connection.headers.get("host"):
+        raise Forbidden("A page of another site may not open a connection here.")
 
 
 def _bearer(connection: HTTPConnection) -> str:
@@ -156,7 +178,7 @@ def _bearer(connection: HTTPConnection) -> str:
     return credentials.strip()
 
 
-def principal_of(request: Request) -> Principal:
+def principal_of(connection: HTTPConnection) -> Principal:
     """Who asks, by the credentials of the request."""
-    principal: Principal = request.scope[_PRINCIPAL]
+    principal: Principal = connection.scope[_PRINCIPAL]
     return principal

@@ -13,12 +13,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.errors import FermataError, Unavailable
+from gateway.errors import FermataError
 from gateway.http.auth import principal_of
 from gateway.http.body import read_body
 from gateway.http.leaving import result_of
 from gateway.http.sse import stream
-from gateway.http.state import Gateway, gateway_of
+from gateway.http.state import Gateway, ready
 from gateway.http.tasks import task_reply
 from gateway.runs import opening
 from gateway.runs.principal import Principal
@@ -34,10 +34,8 @@ router = APIRouter()
 async def create_completion(request: Request) -> Response:
     """Start a run, or answer the questions of one that waits by `tool` messages; JSON or, with
     `stream`, SSE."""
-    gateway = gateway_of(request)
+    gateway = ready(request)
     wanted = parse_chat(await read_body(request, gateway.settings.max_body_bytes))
-    if not gateway.migrated:
-        raise Unavailable("The database is not ready yet.")
     task = task_reply(gateway, request.headers, wanted.create)
     reply = task or await _opened(gateway, wanted, principal_of(request))
     if wanted.create.stream:

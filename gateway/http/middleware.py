@@ -17,6 +17,7 @@ from gateway.wire.ids import new_id
 
 logger = logging.getLogger("fermata.http")
 
+_STARTS = frozenset(("http.response.start", "websocket.accept", "websocket.http.response.start"))
 _SANE_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
@@ -28,7 +29,7 @@ class RequestFacts:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
         started = time.perf_counter()
@@ -38,11 +39,11 @@ class RequestFacts:
 
         async def send_with_facts(message: Message) -> None:
             nonlocal told
-            if message["type"] == "http.response.start":
+            if message["type"] in _STARTS:
                 told = True
                 spent = int((time.perf_counter() - started) * 1000)
                 message["headers"] = [
-                    *message["headers"],
+                    *message.get("headers", ()),
                     (b"x-request-id", request_id),
                     (b"openai-processing-ms", b"%d" % spent),
                 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from gateway.errors import Unavailable
 from gateway.runs.coordinator import Coordinator
@@ -33,14 +33,14 @@ class Gateway:
     """Whether the schema is known to be there: until then no request can be served."""
 
 
-def gateway_of(request: Request) -> Gateway:
-    """The process that serves this request."""
-    return cast(Gateway, request.app.state.gateway)
+def gateway_of(connection: HTTPConnection) -> Gateway:
+    """The process that serves this request, or WebSocket."""
+    return cast(Gateway, connection.app.state.gateway)
 
 
-def ready(request: Request) -> Gateway:
+def ready(connection: HTTPConnection) -> Gateway:
     """The process that serves this request. Raises `Unavailable` while there is no schema."""
-    gateway = gateway_of(request)
+    gateway = gateway_of(connection)
     if not gateway.migrated:
         raise Unavailable("The database is not ready yet.")
     return gateway

@@ -55,7 +55,8 @@ class ReasoningConfig:
 class CreateResponse:
     """What the client wants. `raw` is the whole body, `extra` its fields that nobody knows.
 
-    `seed` and `stop` are of Chat Completions only (`wire.chat_request`).
+    `seed` and `stop` are of Chat Completions only (`wire.chat_request`). `told_previous_id` is what
+    the echo says instead of `previous_response_id`, if a connection's memory stood in for it.
     """
 
     model: str
@@ -83,6 +84,7 @@ class CreateResponse:
     stream: bool = False
     temperature: float | None = None
     text_format: TextFormat = TextFormat()
+    told_previous_id: str | None = None
     verbosity: str | None = None
     tool_choice: str | Mapping[str, Json] = "auto"
     tools: tuple[Tool, ...] = ()
@@ -364,7 +366,7 @@ def _echo(request: CreateResponse) -> dict[str, Json]:
     conversation = request.conversation
     return {
         "model": request.model,
-        "previous_response_id": request.previous_response_id,
+        "previous_response_id": request.told_previous_id or request.previous_response_id,
         "conversation": None if conversation is None else {"id": conversation},
         "instructions": request.instructions,
         "tools": [_tool_echo(tool) for tool in request.tools],

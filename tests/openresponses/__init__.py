@@ -19,6 +19,7 @@ from jsonschema import Draft202012Validator
 from openai.types.responses import Response as SdkResponse
 from openai.types.responses import ResponseItemList, ResponseStreamEvent
 from openai.types.responses.response_error import ResponseError
+from openai.types.responses.responses_server_event import ResponseWsError
 
 Json = dict[str, Any]
 
@@ -112,6 +113,14 @@ def validate_event(event: Json) -> None:
     schema = _event_schemas().get(kind)
     assert schema is not None, f"Open Responses has no event {kind}"
     _validator(schema).validate(event)
+
+
+def validate_socket_error(event: Json) -> None:
+    """Raises what is wrong with an `error` event of the WebSocket transport."""
+    ResponseWsError.model_validate_json(_text(event), strict=True)
+    _validator("WebSocketErrorEvent").validate(event)
+    assert event["status"] >= 400
+    assert event["error"].keys() >= {"code", "message", "type", "param"}
 
 
 def validate_resource(resource: Json) -> None:

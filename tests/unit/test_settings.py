@@ -39,6 +39,7 @@ def test_defaults_without_any_variable() -> None:
         task_header=None,
         log_level="info",
         keepalive=timedelta(seconds=15),
+        websocket_limit=timedelta(minutes=60),
         shutdown_grace=timedelta(seconds=30),
     )
 
