@@ -93,7 +93,11 @@ async def _running(settings: Settings, graphs: Mapping[str, Graph]) -> AsyncIter
                 patience=settings.lease_ttl,
             )
         )
-        keep = Keep(wait=settings.interrupt_ttl, response=settings.response_retention)
+        keep = Keep(
+            wait=settings.interrupt_ttl,
+            response=settings.response_retention,
+            effects=settings.effect_retention,
+        )
         leases = Leases(database, settings.lease_ttl)
         coordinator = Coordinator(database, leases, await serve_graphs(graphs), keep)
         authenticator = authenticator_of(settings, database)

@@ -21,6 +21,13 @@
     ├── Unavailable                  503 service_unavailable
     │                                    retry: the database is away, or shutting down
     ├── RunFailed                    500 run_failed, what `response.failed` carries
+    ├── EffectError                  500 effect_error
+    │   │                                the run stalls: the same answer may be sent again
+    │   ├── EffectFailed             500 effect_failed: it failed before, and that is on record
+    │   ├── EffectUncertain          500 effect_uncertain: nobody knows; an operator decides
+    │   ├── EffectInProgress         409 effect_in_progress: a living process is at it
+    │   ├── EffectConflict           500 effect_conflict: the same key with other arguments
+    │   └── EffectNotApproved        500 effect_not_approved
     ├── LeaseLost                    503 lease_lost: another process took the run over
     └── StartupError                     printed by the command line, never sent
 
@@ -194,6 +201,58 @@ class RunFailed(FermataError):
     """The graph raised, or produced what cannot be told; carried by `response.failed`."""
 
     code = "run_failed"
+
+
+class EffectError(FermataError):
+    """An effect was not carried out, or not again. `key` is its business key."""
+
+    code = "effect_error"
+
+    def __init__(self, message: str, *, key: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class EffectFailed(EffectError):
+    """The call failed and that is on record: a replay is told the same and calls nothing.
+
+    `kind` is the name of the exception's class, `reason` its text; the message has only the former,
+    because it goes to the client.
+    """
+
+    code = "effect_failed"
+
+    def __init__(self, message: str, *, key: str, kind: str, reason: str) -> None:
+        super().__init__(message, key=key)
+        self.kind = kind
+        self.reason = reason
+
+
+class EffectUncertain(EffectError):
+    """It was begun and its outcome was never recorded. `fermata effects resolve` decides."""
+
+    code = "effect_uncertain"
+
+
+class EffectInProgress(EffectError):
+    """Another process, which is alive, is carrying it out, and did not end in time."""
+
+    status = 409
+    code = "effect_in_progress"
+    type = "conflict_error"
+    retry_after = 1
+
+
+class EffectConflict(EffectError):
+    """The key stands for other arguments: two operations were given one name."""
+
+    code = "effect_conflict"
+
+
+class EffectNotApproved(EffectError):
+    """It needs an approval, and this run has no such answer on record."""
+
+    code = "effect_not_approved"
 
 
 class StartupError(FermataError):

@@ -270,6 +270,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "How long a finished response can be retrieved and continued.",
         parse_duration,
     ),
+    Setting(
+        "EFFECT_RETENTION",
+        None,
+        "How long the record of a settled effect is kept. Not set: for ever. A key that is "
+        "deleted can happen again.",
+        parse_duration,
+    ),
     Setting("SWEEP_INTERVAL", "60s", "How often what has expired is looked for.", parse_duration),
     Setting(
         "LEASE_TTL",
@@ -336,6 +343,7 @@ class Settings:
     pool_size: int
     interrupt_ttl: timedelta
     response_retention: timedelta
+    effect_retention: timedelta | None
     sweep_interval: timedelta
     lease_ttl: timedelta
     max_body_bytes: int

@@ -13,7 +13,8 @@ no session setting and no lock from one use to the next.
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Protocol, TypeAlias
 
@@ -50,3 +51,13 @@ def database() -> Database:
 def enter_database(database: Database) -> None:
     """Make it the one of the calling task and all that it starts."""
     _DATABASE.set(database)
+
+
+@contextmanager
+def database_for_tests(database: Database) -> Iterator[None]:
+    """While the block runs, the calling code has this database."""
+    token = _DATABASE.set(database)
+    try:
+        yield
+    finally:
+        _DATABASE.reset(token)

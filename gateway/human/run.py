@@ -10,13 +10,15 @@ of one, `current_settings()` gives empty settings and `current_run()` raises `Lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel
 
+from gateway.human.ledger import Ledger
 from gateway.wire.encoding import dumps, parse
 from gateway.wire.request import CreateResponse
 
@@ -100,7 +102,8 @@ def settings_from(text: str) -> RunSettings:
 @dataclass(frozen=True, slots=True)
 class CurrentRun:
     """The facts of a run: `run_id` is the LangGraph thread, `requester` the subject that started
-    it, `published` what the request set of `Graph(settings=Model)`."""
+    it, `published` what the request set of `Graph(settings=Model)`. `ledger` is where its effects
+    are kept; graph code uses `effect` instead."""
 
     run_id: str
     response_id: str
@@ -108,6 +111,7 @@ class CurrentRun:
     requester: str
     settings: RunSettings
     published: BaseModel | None = None
+    ledger: Ledger | None = field(default=None, repr=False, compare=False)
 
 
 _CURRENT: ContextVar[CurrentRun] = ContextVar("fermata_run")
@@ -145,6 +149,36 @@ def current_settings(model: type[Published] | None = None) -> RunSettings | Publ
     if isinstance(run.published, model):
         return run.published
     raise TypeError(f"The graph of this run does not publish {model.__name__}: Graph(settings=…).")
+
+
+_REHEARSED: ContextVar[Ledger] = ContextVar("fermata_rehearsed_ledger")
+
+
+def current_ledger() -> Ledger:
+    """The ledger of the run that the calling code is part of, or of `effects_in_memory`.
+
+    Raises `LookupError` outside of both.
+    """
+    run = _CURRENT.get(None)
+    if run is not None and run.ledger is not None:
+        return run.ledger
+    rehearsed = _REHEARSED.get(None)
+    if rehearsed is None:
+        raise LookupError(
+            "There is no run here that effects could be recorded for;"
+            " in a test, use `with effects_in_memory():`."
+        )
+    return rehearsed
+
+
+@contextmanager
+def ledger_for_tests(ledger: Ledger) -> Iterator[None]:
+    """While the block runs, code that is in no run of the gateway's has this ledger."""
+    token = _REHEARSED.set(ledger)
+    try:
+        yield
+    finally:
+        _REHEARSED.reset(token)
 
 
 def enter_run(run: CurrentRun) -> None:

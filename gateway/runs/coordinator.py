@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -41,6 +42,7 @@ from gateway.runs.events import (
 from gateway.runs.execution import Execution
 from gateway.runs.graph import ServedGraph
 from gateway.runs.lease import Leases
+from gateway.runs.ledger import Effects
 from gateway.runs.rounds import every
 from gateway.store.batch import Batch
 from gateway.store.db import Database, fetch, fetch_one
@@ -76,6 +78,7 @@ class Coordinator:
         self.leases = leases
         self.graphs = graphs
         self.keep = keep
+        self.effects = Effects(database, leases.owner)
         self._running: dict[str, Execution] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._watched: dict[str, asyncio.Future[None]] = {}
@@ -92,6 +95,8 @@ class Coordinator:
         if execution.lease is not None:
             lost = LeaseLost("Another process took this run over.")
             self.leases.hold(execution.lease, lambda: execution.stop(lost))
+        ledger = self.effects.of_run(execution.current, execution.lease)
+        execution.current = replace(execution.current, ledger=ledger)
         self._running[execution.response_id] = execution
         task = asyncio.create_task(self._move(execution), name=execution.response_id)
         execution.task = task
@@ -283,6 +288,7 @@ class Coordinator:
             execution.stop(Unavailable("This process is shutting down."))
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
+        await self.effects.close()
         try:
             await self.leases.release_all()
         except Unavailable:

@@ -35,10 +35,12 @@ REPLAY = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How long things stay: a wait until it expires, a response until it is deleted."""
+    """How long things stay: a wait until it expires, a response and the record of a settled effect
+    until they are deleted (None: for ever)."""
 
     wait: timedelta
     response: timedelta
+    effects: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from gateway.runs.reviewing import answer_expired
 from gateway.runs.rounds import every
 from gateway.store.checkpoints import load_checkpoints
 from gateway.store.db import Row, execute, fetch, fetch_one
-from gateway.store.retention import Swept, sweep
+from gateway.store.retention import NOTHING, Swept, sweep
 from gateway.wire import encoding
 from gateway.wire.items import Response
 from gateway.wire.writer import Writer
@@ -147,17 +147,19 @@ async def sweep_for_ever(coordinator: Coordinator, interval: timedelta) -> None:
     """Sweep every so often until cancelled."""
 
     async def once() -> None:
-        log_swept(await sweep(coordinator.database, coordinator.keep.response))
+        keep = coordinator.keep
+        log_swept(await sweep(coordinator.database, keep.response, keep.effects))
 
     await every(interval.total_seconds(), once, "the sweep")
 
 
 def log_swept(swept: Swept) -> None:
     """Say what a sweep did, if it did anything."""
-    if swept.expired_runs or swept.deleted_runs or swept.deleted_responses:
+    if swept != NOTHING:
         logger.info(
-            "swept: %d runs expired, %d runs and %d responses deleted",
+            "swept: %d runs expired, %d runs, %d responses and %d effects deleted",
             swept.expired_runs,
             swept.deleted_runs,
             swept.deleted_responses,
+            swept.deleted_effects,
         )

@@ -22,18 +22,28 @@ class Swept:
     expired_runs: int
     deleted_runs: int
     deleted_responses: int
+    deleted_effects: int = 0
 
 
-async def sweep(database: Database, retention: timedelta) -> Swept:
+NOTHING = Swept(0, 0, 0)
+
+
+async def sweep(
+    database: Database, retention: timedelta, effects: timedelta | None = None
+) -> Swept:
     """Expire the runs that waited beyond their TTL; delete what is beyond its retention.
 
-    `retention` is how long an expired run's own record is kept on.
+    `retention` is how long an expired run's own record is kept on; `effects` how long a settled
+    effect is kept, None for ever.
     """
     expired = await _all_batches(database, "expire_runs", batch=BATCH, retention=retention)
     runs = await _all_batches(database, "delete_runs", batch=BATCH)
     responses = await _all_batches(database, "delete_responses", batch=BATCH)
     await _all_batches(database, "clear_leases")
-    return Swept(expired, runs, responses)
+    forgotten = 0
+    if effects is not None:
+        forgotten = await _all_batches(database, "delete_effects", batch=BATCH, retention=effects)
+    return Swept(expired, runs, responses, forgotten)
 
 
 async def _all_batches(database: Database, statement: str, **params: object) -> int:

@@ -33,6 +33,7 @@ def test_defaults_without_any_variable() -> None:
         pool_size=10,
         interrupt_ttl=timedelta(days=7),
         response_retention=timedelta(days=30),
+        effect_retention=None,
         sweep_interval=timedelta(seconds=60),
         lease_ttl=timedelta(seconds=30),
         max_body_bytes=20 * 2**20,
