@@ -1,4 +1,4 @@
-"""The command line: `fermata serve`, `migrate`, `sweep`, `keys`."""
+"""The command line: `fermata serve`, `migrate`, `sweep`, `keys`, `effects`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from gateway.app import create_app, start_log
+from gateway.commands import effects
+from gateway.commands.connection import with_connection
 from gateway.errors import FermataError, StartupError
 from gateway.http.auth import methods_of
 from gateway.http.tokens import is_name
@@ -32,8 +34,6 @@ from gateway.store.retention import sweep
 logger = logging.getLogger("fermata")
 
 REFUND_DEMO = "interruptible-approval"
-
-R = TypeVar("R")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -74,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     ).set_defaults(run=_migrate)
     commands.add_parser("sweep", help="delete once what has expired").set_defaults(run=_sweep)
     _add_keys(commands.add_parser("keys", help="create, list and revoke API keys"))
+    effects.add(commands.add_parser("effects", help="list, show and resolve what graphs did"))
     return parser
 
 
@@ -206,7 +207,7 @@ def _sweep(settings: Settings, _: argparse.Namespace) -> None:
 
 async def _sweep_once(settings: Settings) -> None:
     async with open_database(settings.database_url or "", size=1) as database:
-        swept = await sweep(database, settings.response_retention)
+        swept = await sweep(database, settings.response_retention, settings.effect_retention)
     log_swept(swept)
     print(
         f"Expired {swept.expired_runs} runs; deleted {swept.deleted_runs} runs"
@@ -218,13 +219,13 @@ def _keys_create(settings: Settings, arguments: argparse.Namespace) -> None:
     async def create(conn: Connection) -> tuple[str, str]:
         return await create_key(conn, arguments.tenant, arguments.subject, arguments.role)
 
-    id, key = asyncio.run(_with_connection(settings, create))
+    id, key = asyncio.run(with_connection(settings, create))
     print(f"The key {id} follows; it is shown this once.", file=sys.stderr, flush=True)
     print(key)
 
 
 def _keys_list(settings: Settings, _: argparse.Namespace) -> None:
-    for key in asyncio.run(_with_connection(settings, list_keys)):
+    for key in asyncio.run(with_connection(settings, list_keys)):
         print(_key_line(key))
 
 
@@ -238,17 +239,9 @@ def _keys_revoke(settings: Settings, arguments: argparse.Namespace) -> None:
     async def revoke(conn: Connection) -> bool:
         return await revoke_key(conn, arguments.id)
 
-    if not asyncio.run(_with_connection(settings, revoke)):
+    if not asyncio.run(with_connection(settings, revoke)):
         raise FermataError(f"There is no key {arguments.id}; `fermata keys list` shows all.")
     print(f"The key {arguments.id} is revoked.")
-
-
-async def _with_connection(settings: Settings, act: Callable[[Connection], Awaitable[R]]) -> R:
-    """What `act` does with the database, whose schema may not be there yet."""
-    await migrate(settings.database_direct_url or "")
-    database_url = settings.database_url or ""
-    async with open_database(database_url, size=1) as database, database.connection() as conn:
-        return await act(conn)
 
 
 if __name__ == "__main__":
