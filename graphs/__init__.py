@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gateway import Graph
+from gateway import Graph, allow_all, ask_always
 from graphs import echo, refund, survey
+from graphs.index_advisor import advisor, agent
 
 GRAPHS = {
     "interruptible-approval": Graph(
@@ -12,6 +13,20 @@ GRAPHS = {
         interrupt_name="review_refund",
         # Said here because the gateway, reading the source, must take the ledger for an unknown.
         live={"announce_review", "review_refund", "notify_customer"},
+    ),
+    "index-advisor": Graph(
+        advisor.build(),
+        description="Finds the indexes that a workload wants, and asks before it creates them."
+        " Try: Make the workload cheaper.",
+        interrupt_name="apply_indexes",
+    ),
+    "index-agent": Graph(
+        agent.build(ask_always),
+        description="Creates and drops indexes, and asks before each. Try: Tune the shop.",
+    ),
+    "index-agent-alone": Graph(
+        agent.build(allow_all),
+        description="The same agent under another policy: it asks nobody. Try: Tune the shop.",
     ),
     "survey": Graph(
         survey.build(),

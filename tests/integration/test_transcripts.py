@@ -5,15 +5,20 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import psycopg
 import pytest
 from openai import AsyncOpenAI
 
-from graphs import GRAPHS, echo, refund, survey
+from graphs import GRAPHS, echo, index_advisor, refund, survey
+from graphs.index_advisor import advisor, agent
 from tests.integration.transcripts import play, transcript
 
 MODULES: dict[str, ModuleType] = {
     "echo": echo,
     "interruptible-approval": refund,
+    "index-advisor": advisor,
+    "index-agent": agent,
+    "index-agent-alone": index_advisor,
     "survey": survey,
 }
 WEATHER = {
@@ -26,6 +31,13 @@ WEATHER = {
     },
 }
 DECLARED: dict[str, Any] = {"echo": {"tools": [WEATHER]}}
+
+
+@pytest.fixture(autouse=True)
+def _new_shop(module_database_url: str) -> None:
+    """The indexes of one conversation are not there in the next."""
+    with psycopg.connect(module_database_url) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS index_advisor_demo CASCADE")
 
 
 def test_every_graph_that_is_served_has_a_transcript() -> None:
