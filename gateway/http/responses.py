@@ -10,6 +10,7 @@ from starlette.responses import Response
 from gateway.errors import Unavailable
 from gateway.http.auth import principal_of
 from gateway.http.body import read_body
+from gateway.http.extensions import with_extensions
 from gateway.http.leaving import result_of
 from gateway.http.sse import stream
 from gateway.http.state import gateway_of
@@ -33,6 +34,7 @@ async def create_response(request: Request) -> Response:
     if not gateway.migrated:
         raise Unavailable("The database is not ready yet.")
     task = task_reply(gateway, request.headers, wanted)
+    wanted = with_extensions(wanted, request.headers)
     reply = task or await opening.create(gateway.coordinator, wanted, principal)
     if wanted.stream:
         settings = gateway.settings

@@ -27,6 +27,7 @@ from gateway.errors import (
     Unauthenticated,
 )
 from gateway.http.auth import identified
+from gateway.http.extensions import with_extensions
 from gateway.http.state import Gateway, gateway_of, ready
 from gateway.http.tasks import task_reply
 from gateway.runs import opening
@@ -140,7 +141,8 @@ class _Connection:
         return True
 
     async def _respond(self, turn: Turn, principal: Principal) -> None:
-        gateway, request = ready(self._socket), turn.request
+        gateway = ready(self._socket)
+        request = with_extensions(turn.request, self._socket.headers)
         reply: Reply | None = task_reply(gateway, self._socket.headers, request)
         if reply is not None:
             await self._tell_all(reply)

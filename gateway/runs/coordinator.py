@@ -34,6 +34,7 @@ from gateway.runs.events import (
     MessageDone,
     Paused,
     Piece,
+    Progress,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
@@ -308,4 +309,5 @@ _WRITERS: Mapping[type, Callable[[Writer, Any], Frames]] = {
     ToolCall: lambda writer, piece: writer.function_call(
         piece.call_id, piece.name, piece.arguments
     ),
+    Progress: lambda writer, piece: writer.extension(piece.name, piece.payload),
 }

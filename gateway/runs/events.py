@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from gateway.wire.encoding import Json
 from gateway.wire.items import Usage
 
 BREAKPOINT = "breakpoint:"
@@ -54,6 +55,14 @@ class ToolCall:
     call_id: str
     name: str
     arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Something outside the standard, for clients that ask for it (`runs.progress`)."""
+
+    name: str
+    payload: Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +118,6 @@ class Failed:
     """LangGraph itself refused the answer, by the model of the question: that stays open."""
 
 
-Piece: TypeAlias = TextDelta | RefusalDelta | ReasoningDelta | MessageDone | ToolCall
+Piece: TypeAlias = TextDelta | RefusalDelta | ReasoningDelta | MessageDone | ToolCall | Progress
 Outcome: TypeAlias = Paused | Completed | Failed
 RunEvent: TypeAlias = Piece | Outcome

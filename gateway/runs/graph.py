@@ -51,6 +51,7 @@ from gateway.runs.events import (
     PendingInterrupt,
     RunEvent,
 )
+from gateway.runs.progress import MODES, progress
 from gateway.runs.speech import speaking_nodes
 from gateway.runs.transcript import Transcript
 from gateway.store.checkpoints import RunMemory, new_memory
@@ -118,6 +119,8 @@ class Outset:
     answers: Mapping[str, Any] | None = None
     live: bool = True
     """Whether anybody reads tokens as they come; if not, models are not asked to stream."""
+    progress: bool = False
+    """Whether the reader asked for what is outside the standard (`runs.progress`)."""
     again: bool = False
     """The run failed after these answers: it may be past its interrupts."""
 
@@ -278,6 +281,8 @@ class _Drive:
         modes: list[Any] = ["messages", "updates"] if self.outset.live else ["updates"]
         if not self.served._has_messages:
             modes.append("values")
+        if self.outset.progress:
+            modes += MODES
         return self.graph.astream(
             await self._input(),
             self.config,
@@ -339,6 +344,8 @@ class _Drive:
         if kind == "values":
             self.result = self.result if part["ns"] else part["data"]
             return ()
+        if kind in MODES:
+            return progress(part)
         if part["ns"] and "__interrupt__" in part["data"]:
             self.asking.add(part["ns"])
         return self._updated(part["data"], part["ns"]) if self.served.shares(part["ns"]) else ()

@@ -172,7 +172,7 @@ async def _begin(
         request = replace(request, input=without_echoes(history, request.input))
     refuse_unresolved(request.input)
     messages = conversation(history, request.input, settings.instructions)
-    outset = Outset(messages=messages, live=request.stream)
+    outset = Outset(messages=messages, live=request.stream, progress=request.extensions)
     execution = _execution(coordinator, request, principal, served, new_id("run"), settings, outset)
     await coordinator.openings.add(_row(request, execution, request.previous_response_id))
     coordinator.launch(execution)
@@ -194,7 +194,13 @@ async def _accept(
     memory = await load_checkpoints(conn, run.id)
     by_call = {question.call_id: question.interrupt_id for question in previous.questions}
     values = {by_call[call]: encoding.loads(text) for call, text in step.answers.items()}
-    outset = Outset(memory=memory, answers=values, again=step.again, live=request.stream)
+    outset = Outset(
+        memory=memory,
+        answers=values,
+        again=step.again,
+        live=request.stream,
+        progress=request.extensions,
+    )
     execution = _execution(
         coordinator, request, principal, served, run.id, settings_from(run.settings), outset
     )
@@ -264,7 +270,7 @@ def _execution(
         served=served,
         current=current,
         outset=outset,
-        writer=Writer(response),
+        writer=Writer(response, extensions=request.extensions),
         line=Frameline(wanted=request.stream),
         stored=request.store,
         only_calls=not request.stream,

@@ -55,8 +55,9 @@ class ReasoningConfig:
 class CreateResponse:
     """What the client wants. `raw` is the whole body, `extra` its fields that nobody knows.
 
-    `seed` and `stop` are of Chat Completions only (`wire.chat_request`). `told_previous_id` is what
-    the echo says instead of `previous_response_id`, if a connection's memory stood in for it.
+    `extensions`: a header asks for events outside the standard. `seed` and `stop` are of Chat
+    Completions only (`wire.chat_request`). `told_previous_id` is what the echo says instead of
+    `previous_response_id`, if a connection's memory stood in for it.
     """
 
     model: str
@@ -64,6 +65,7 @@ class CreateResponse:
     input: tuple[Item, ...] = ()
     background: bool = False
     conversation: str | None = None
+    extensions: bool = False
     frequency_penalty: float = 0.0
     include: tuple[str, ...] = ()
     instructions: str | None = None
