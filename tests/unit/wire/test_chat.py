@@ -11,8 +11,9 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from gateway.errors import FermataError, InvalidInterruptAnswer, RunFailed
 from gateway.wire.chat import Chunks, completion, completion_id
 from gateway.wire.items import Response, Usage
+from gateway.wire.replay import replay
 from gateway.wire.request import parse_create
-from gateway.wire.writer import DONE, Writer, replay
+from gateway.wire.writer import DONE, Writer
 
 USAGE = Usage(3, 2, 1, 1, 1)
 
