@@ -1,4 +1,4 @@
-"""The command line: `fermata serve`, `migrate`, `sweep`, `keys`, `effects`."""
+"""The command line: `fermata serve`, `migrate`, `sweep`, `keys`, `effects`, `audit`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from gateway.app import create_app, start_log
-from gateway.commands import effects
+from gateway.commands import audit, effects
 from gateway.commands.connection import with_connection
 from gateway.errors import FermataError, StartupError
 from gateway.http.auth import methods_of
@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("sweep", help="delete once what has expired").set_defaults(run=_sweep)
     _add_keys(commands.add_parser("keys", help="create, list and revoke API keys"))
     effects.add(commands.add_parser("effects", help="list, show and resolve what graphs did"))
+    audit.add(commands.add_parser("audit", help="show, verify and export what happened"))
     return parser
 
 
