@@ -15,7 +15,9 @@
     │   ├── MethodNotAllowed         405 method_not_allowed
     │   ├── InterruptExpired         410 interrupt_expired
     │   ├── InterruptClosed          410 interrupt_closed
-    │   └── BodyTooLarge             413 request_too_large
+    │   ├── BodyTooLarge             413 request_too_large
+    │   └── ConversationLocked       400 conversation_locked
+    │                                    retry: a response works on it; OpenAI's status and code
     ├── ResponseInProgress           409 response_in_progress
     │                                    retry: somebody is working on it
     ├── Unavailable                  503 service_unavailable
@@ -170,6 +172,24 @@ class ConnectionLimitReached(InvalidRequest):
 
     def __init__(self) -> None:
         super().__init__("This connection has reached its time limit; open a new one.")
+
+
+class ConversationLocked(InvalidRequest):
+    """Another response works on the conversation; ask again when it has ended.
+
+    The status is OpenAI's, since clients that wait and retry know it by that (openai-agents); for
+    the SDKs, which repeat no 400 by themselves, the renderer says that a retry helps.
+    """
+
+    code = "conversation_locked"
+    retry_after = 1
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Another process is currently operating on this conversation."
+            " Please retry in a few seconds.",
+            param="conversation",
+        )
 
 
 class ResponseInProgress(FermataError):

@@ -15,6 +15,8 @@ def error_response(error: FermataError) -> Response:
     """The envelope, with the header that tells the SDKs whether a retry can help."""
     retry = error.retry_after
     headers = {"x-should-retry": "false"} if retry is None else {"retry-after": str(retry)}
+    if retry is not None and error.status < 409:
+        headers["x-should-retry"] = "true"  # else the SDKs repeat 408, 409, 429 and 5xx only
     if error.status == Unauthenticated.status:
         headers["www-authenticate"] = "Bearer"
     body = encoding.dumps({"error": error_resource(error)}).encode()

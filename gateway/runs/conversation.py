@@ -27,6 +27,7 @@ from gateway.wire.history import (
     Part,
     Reasoning,
 )
+from gateway.wire.ids import is_own_call
 
 
 def conversation(
@@ -34,11 +35,12 @@ def conversation(
 ) -> list[BaseMessage]:
     """The messages of `history` (what is stored) and `items` (what the request adds).
 
-    Instructions come first, as a system message. A call of the client's own history without an
-    output is left out, since no model API takes it; so are the items of OpenAI's built-in tools,
-    which mean nothing to a graph. A reasoning summary is part of the model's message after it.
+    Instructions come first, as a system message. A call without an output is left out, since no
+    model API takes it; so are an output whose call was deleted, and the items of OpenAI's built-in
+    tools, which mean nothing to a graph. A reasoning summary is part of the message after it.
 
-    Raises `InvalidRequest` for an output without its call, and a stored call without its output.
+    Raises `InvalidRequest` for an output without its call, and a stored call of the client's tools
+    without its output.
     """
     everything = _once([*history, *items])
     calls = {item.call_id: item for item in everything if isinstance(item, FunctionCall)}
@@ -93,8 +95,11 @@ def _identity(item: Item) -> str:
 
 
 def _refuse_open_calls(history: Iterable[Item], outputs: set[str]) -> None:
+    """A question that nobody answered is no reason: nobody can any more."""
     for item in history:
-        if isinstance(item, FunctionCall) and item.call_id not in outputs:
+        if not isinstance(item, FunctionCall) or is_own_call(item.call_id):
+            continue
+        if item.call_id not in outputs:
             raise InvalidRequest(
                 f"No tool output found for function call {item.call_id}.", param="input"
             )
@@ -120,7 +125,7 @@ def _append(
         messages.append(_message(item))
     elif isinstance(item, FunctionCall) and item.call_id in outputs:
         _append_call(messages, item)
-    elif isinstance(item, FunctionCallOutput):
+    elif isinstance(item, FunctionCallOutput) and item.call_id in calls:
         name = calls[item.call_id].name
         said = _content(item.parts) if _beyond_text(item.parts) else item.output
         messages.append(ToolMessage(said, tool_call_id=item.call_id, name=name))

@@ -181,7 +181,7 @@ class Coordinator:
     async def _store(self, execution: Execution, end: Draft) -> None:
         """One try. The lease is not renewed meanwhile: the fence consumes it, which must not look
         lost."""
-        if execution.lease is None and not end.asked:
+        if execution.lease is None and execution.conversation is None and not end.asked:
             await self._store_completion(execution, end)
             return
         with self.leases.paused(execution.lease):

@@ -21,9 +21,11 @@ from gateway.runs.execution import Execution
 from gateway.runs.lease import Lease
 from gateway.runs.questions import question_of
 from gateway.runs.run import RunStatus
+from gateway.store import conversations
 from gateway.store.checkpoints import save_checkpoints
 from gateway.store.db import Connection, Cursor, Database, send
-from gateway.store.responses import Asked, Ending, ask, asked_columns
+from gateway.store.responses import Asked, Ending, ask, asked_columns, finish_first
+from gateway.wire import encoding
 from gateway.wire.dialects import in_dialect, own_arguments
 from gateway.wire.ids import new_id
 from gateway.wire.questions import Question
@@ -87,23 +89,58 @@ async def store_ending(database: Database, execution: Execution, end: Draft, kee
 
     Raises `LeaseLost` if this process may no longer say how the run ends; nothing is written then.
     """
+    if execution.conversation is not None:
+        await _store_turn(database, execution, end, keep, execution.conversation)
+        return
     if execution.lease is not None and not _stays(end):
         async with database.connection() as conn:
             ended = await _end_resumed(conn, execution, execution.lease, end, keep)
             _held(ended)
         return
     async with database.pipeline() as (conn, pipe):
-        if execution.lease is None:
-            ended = await _pause_first(conn, execution, end, keep)
-        else:
-            ended = await _end_resumed(conn, execution, execution.lease, end, keep)
-            current = execution.current
-            if end.reopens:
-                await send(conn, "reopen", run_id=current.run_id, id=current.response_id)
-            await ask(conn, current.tenant, current.run_id, current.response_id, end.asked)
-        await save_checkpoints(conn, execution.current.run_id, execution.outset.memory)
+        ended = await _send_ending(conn, execution, end, keep)
         await pipe.sync()
         _held(ended)
+
+
+async def _store_turn(
+    database: Database, execution: Execution, end: Draft, keep: Keep, conversation: str
+) -> None:
+    """The ending, and what the response adds to its conversation: a response that failed or was
+    cancelled adds nothing, so that its request can be sent again.
+
+    The conversation's row comes before the run's, as everywhere; else an answer that comes just now
+    and this would wait for each other.
+    """
+    tenant = execution.current.tenant
+    async with database.pipeline() as (conn, pipe):
+        held = await conversations.lock(conn, tenant, conversation)
+        if held is not None and end.response_status in ("completed", "incomplete"):
+            output = encoding.loads(end.body)["output"]
+            await conversations.append_turn(
+                conn, tenant, conversation, execution.response_id, output
+            )
+        ended = await _send_ending(conn, execution, end, keep)
+        await pipe.sync()
+        _held(ended)
+
+
+async def _send_ending(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> Cursor:
+    """All statements of the ending; the cursor says whether it was ours to write."""
+    if execution.lease is None and not end.asked:
+        return await _complete_first(conn, execution, end, keep)
+    if execution.lease is None:
+        ended = await _pause_first(conn, execution, end, keep)
+    else:
+        ended = await _end_resumed(conn, execution, execution.lease, end, keep)
+        current = execution.current
+        if end.reopens:
+            await send(conn, "reopen", run_id=current.run_id, id=current.response_id)
+        if end.asked:
+            await ask(conn, current.tenant, current.run_id, current.response_id, end.asked)
+    if _stays(end):
+        await save_checkpoints(conn, execution.current.run_id, execution.outset.memory)
+    return ended
 
 
 def _wait(end: Draft, keep: Keep) -> timedelta:
@@ -209,6 +246,14 @@ def _draft_failure(execution: Execution, outcome: Failed, writer: Writer) -> Dra
     recorded = Recorded(event, audited.failure(error.error_code, error.message))
     body = writer.resource()
     return Draft(status, "failed", writer, frames, body, recorded=recorded, reopens=reopens)
+
+
+async def _complete_first(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> Cursor:
+    """A first request that needs no run: it ended without a question."""
+    if execution.stored:
+        row = ending_of(execution, end, keep)
+        return await finish_first(conn, [row], execution.lease_id)
+    return await send(conn, "forget_first", id=execution.response_id, lease_id=execution.lease_id)
 
 
 async def _pause_first(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> Cursor:

@@ -78,6 +78,8 @@ class Execution:
     """What keeps the response alive: the run's lease, or the sign of life of this process."""
     tools: tuple[Tool, ...] = ()
     """What the client of this response declared; a card of its own may be among them."""
+    conversation: str | None = None
+    """Where its items go when it ends."""
     lease: Lease | None = None
     stop_reason: FermataError | None = None
     """Why the task was cancelled, when it was: told to the client."""

@@ -13,6 +13,7 @@ from typing import Any
 from gateway.errors import NotFound
 from gateway.runs.lookup import plausible
 from gateway.runs.principal import Principal
+from gateway.runs.refusals import on_record
 from gateway.store.db import Connection, Database, fetch
 from gateway.wire import encoding
 from gateway.wire.encoding import Json
@@ -29,7 +30,7 @@ async def input_items(
 
     Raises `NotFound`; `InvalidRequest` if `paging.after` is not among the items.
     """
-    async with database.connection() as conn:
+    async with on_record(database, principal, response_id), database.connection() as conn:
         chain = await _chain(conn, principal.tenant, response_id)
         if not chain:
             raise NotFound(f"Response with id '{response_id}' not found.", param="response_id")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gateway.errors import InterruptClosed, InvalidRequest, PreviousResponseNotFound
 from gateway.runs.run import AskedQuestion, KnownRun, Previous, RunStatus
-from gateway.store.db import Connection, Row, fetch, send
+from gateway.store.db import Connection, Row, fetch, fetch_one, send
 from gateway.wire import encoding
 from gateway.wire.answers import Question
 from gateway.wire.encoding import Json
@@ -29,6 +29,8 @@ async def find_previous(
         raise PreviousResponseNotFound(named)
     asked = await _asked_by(conn, tenant, call_ids) if named is None else []
     response_id = named or _asking_response(asked, call_ids)
+    if request.conversation is not None:
+        response_id = await _asking_in(conn, tenant, request.conversation, response_id, call_ids)
     if response_id is None:
         return None
     found = await send(conn, "response", tenant=tenant, id=response_id)
@@ -42,7 +44,8 @@ async def find_previous(
     asking = {question.told_as for question in questions}
     if named is not None:
         await _refuse_others(conn, tenant, [one for one in call_ids if one not in asking])
-    if not row["stored"] and not asking & set(call_ids):
+    hidden = not row["stored"] and request.conversation is None
+    if hidden and not asking & set(call_ids):
         raise PreviousResponseNotFound(response_id)
     return Previous(
         response_id=row["id"],
@@ -50,6 +53,26 @@ async def find_previous(
         status=row["status"],
         run=None if run is None else _run(run),
         questions=tuple(questions),
+    )
+
+
+async def _asking_in(
+    conn: Connection,
+    tenant: str,
+    conversation: str,
+    response_id: str | None,
+    call_ids: Sequence[str],
+) -> str | None:
+    """The response of this conversation that asks: the one whose calls are answered, or the one
+    that waits. Raises `InvalidRequest` if those calls are another conversation's."""
+    if response_id is None:
+        row = await fetch_one(conn, "open_question_of", tenant=tenant, id=conversation)
+        return None if row is None else str(row["response_id"])
+    row = await fetch_one(conn, "conversation_of_response", tenant=tenant, id=response_id)
+    if row is not None and row["conversation_id"] == conversation:
+        return response_id
+    raise InvalidRequest(
+        f"No tool call found for function call output with call_id {call_ids[-1]}.", param="input"
     )
 
 
@@ -71,8 +94,11 @@ async def resolve_references(
     conn: Connection, tenant: str, items: Sequence[Item]
 ) -> tuple[Item, ...]:
     """The items with every `item_reference` replaced by the stored item that it stands for: one of
-    a response's input or output. References to what is not stored are left as they are."""
+    a response's input or output, or of a conversation. References to what is not stored are left
+    as they are."""
     wanted = {item.id for item in items if isinstance(item, ItemReference)}
+    if not wanted:
+        return tuple(items)
     ids = {response_of_item(id) for id in wanted}
     found: dict[str, Item] = {}
     rows = await fetch(conn, "responses_of_items", tenant=tenant, ids=[id for id in ids if id])
@@ -80,16 +106,19 @@ async def resolve_references(
         for item in _items_of(row):
             if item["id"] in wanted:
                 found[item["id"]] = parse_item(item, "input")
+    rest = [id for id in wanted - found.keys() if plausible(id)]
+    for row in await fetch(conn, "items_by_id", tenant=tenant, ids=rest) if rest else []:
+        found[row["id"]] = parse_item(encoding.loads(row["item"]), "input")
     return tuple(
         found.get(item.id, item) if isinstance(item, ItemReference) else item for item in items
     )
 
 
-def refuse_unresolved(items: Sequence[Item]) -> None:
+def refuse_unresolved(items: Sequence[Item], path: str = "input") -> None:
     """Raises `InvalidRequest` naming the first reference that nothing is stored for."""
     for index, item in enumerate(items):
         if isinstance(item, ItemReference):
-            param = f"input[{index}].id"
+            param = f"{path}[{index}].id"
             message = f"Item with id '{item.id}' not found."
             raise InvalidRequest(message, param=param, code="not_found")
 

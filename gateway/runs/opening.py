@@ -13,6 +13,7 @@ from functools import partial
 
 from gateway.errors import InterruptClosed, ModelNotFound, ResponseInProgress, Unavailable
 from gateway.human.run import CurrentRun, RunSettings, settings_from, settings_of
+from gateway.runs import conversations
 from gateway.runs.audited import accepted
 from gateway.runs.cards import LeftOpen, last_card, unfold
 from gateway.runs.conversation import conversation, without_echoes
@@ -41,7 +42,7 @@ from gateway.runs.run import (
 )
 from gateway.store.checkpoints import load_checkpoints
 from gateway.store.db import Connection, Database, Row, execute, send
-from gateway.store.responses import Ending, NewResponse
+from gateway.store.responses import Ending, NewResponse, open_in_conversation
 from gateway.wire import encoding
 from gateway.wire.dialects import in_dialect
 from gateway.wire.history import FunctionCall, Item, ItemReference, Message, stored_items
@@ -61,22 +62,21 @@ async def create(coordinator: Coordinator, request: CreateResponse, principal: P
     if any(isinstance(item, ItemReference) for item in request.input):
         request = await _resolved(coordinator.database, request, principal)
     call_ids = answer_call_ids(request)
-    if request.previous_response_id is None and not call_ids:
+    if not request.continues and not call_ids:
         told = last_card(request.input) is not None
         again = await _card_again(coordinator, request, principal) if told else None
         return again or await _begin(coordinator, request, principal, served, ())
-    named = (*filter(None, [request.previous_response_id]), *call_ids)
+    named = (request.previous_response_id, request.conversation, *call_ids)
     async with (
-        on_record(coordinator.database, principal, *named),
+        on_record(coordinator.database, principal, *filter(None, named)),
         coordinator.database.pipeline() as (conn, _),
     ):
+        if request.conversation is not None:
+            await conversations.hold(conn, principal, request.conversation)
         previous = await find_previous(conn, principal.tenant, request, call_ids)
         step = _step(request, previous, principal)
-        if isinstance(step, Resume) and previous is not None and previous.run is not None:
-            execution = await _accept(
-                coordinator, conn, request, principal, served, previous, previous.run, step
-            )
-        elif isinstance(step, Start):
+        execution = await _open(coordinator, conn, request, principal, served, previous, step)
+        if isinstance(step, Start) and execution is None:
             history = await read_history(conn, principal.tenant, step.previous_id)
     if isinstance(step, LeftOpen):
         return await _say(coordinator, request, principal, step.message)
@@ -84,7 +84,7 @@ async def create(coordinator: Coordinator, request: CreateResponse, principal: P
         return RepeatedReply(
             step.response_id, partial(coordinator.outcome_of, principal.tenant, step.response_id)
         )
-    if isinstance(step, Start):
+    if execution is None:
         # Calls that are not known here are the client's own, or another tenant's.
         await strangers(coordinator.database, principal, call_ids if previous is None else ())
         return await _begin(coordinator, request, principal, served, history)
@@ -100,6 +100,26 @@ async def _resolved(
     unknown = [item.id for item in items if isinstance(item, ItemReference)]
     await strangers(database, principal, unknown)
     return replace(request, input=items)
+
+
+async def _open(
+    coordinator: Coordinator,
+    conn: Connection,
+    request: CreateResponse,
+    principal: Principal,
+    served: ServedGraph,
+    previous: Previous | None,
+    step: Plan | LeftOpen,
+) -> Execution | None:
+    """What is opened in the transaction that read what is known: a run that goes on, a turn of a
+    conversation."""
+    if isinstance(step, Resume) and previous is not None and previous.run is not None:
+        return await _accept(
+            coordinator, conn, request, principal, served, previous, previous.run, step
+        )
+    if isinstance(step, Start) and request.conversation is not None:
+        return await _open_turn(coordinator, conn, request, principal, served, request.conversation)
+    return None
 
 
 async def _card_again(
@@ -165,6 +185,39 @@ async def _begin(
     served: ServedGraph,
     history: tuple[Item, ...],
 ) -> Reply:
+    request, execution = _first(coordinator, request, principal, served, history)
+    await coordinator.openings.add(_row(request, execution, request.previous_response_id))
+    coordinator.launch(execution)
+    return LiveReply(execution)
+
+
+async def _open_turn(
+    coordinator: Coordinator,
+    conn: Connection,
+    request: CreateResponse,
+    principal: Principal,
+    served: ServedGraph,
+    conversation_id: str,
+) -> Execution:
+    """Start with what a conversation holds, in the caller's transaction, which holds its row."""
+    await conversations.refuse_busy(conn, principal, conversation_id)
+    history = await conversations.read(conn, principal, conversation_id)
+    request, execution = _first(coordinator, request, principal, served, history)
+    execution.conversation = conversation_id
+    await open_in_conversation(
+        conn, _row(request, execution, None), execution.lease_id, conversation_id
+    )
+    return execution
+
+
+def _first(
+    coordinator: Coordinator,
+    request: CreateResponse,
+    principal: Principal,
+    served: ServedGraph,
+    history: tuple[Item, ...],
+) -> tuple[CreateResponse, Execution]:
+    """A new run on this history; the request has what it adds to that and nothing else."""
     settings = settings_of(request)
     if served.settings is not None:
         served.settings.parse(request.metadata)
@@ -174,9 +227,7 @@ async def _begin(
     messages = conversation(history, request.input, settings.instructions)
     outset = Outset(messages=messages, live=request.stream, progress=request.extensions)
     execution = _execution(coordinator, request, principal, served, new_id("run"), settings, outset)
-    await coordinator.openings.add(_row(request, execution, request.previous_response_id))
-    coordinator.launch(execution)
-    return LiveReply(execution)
+    return request, execution
 
 
 async def _accept(
@@ -214,6 +265,7 @@ async def _accept(
         raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
     execution.lease = Lease(run.id, taken["token"])
     execution.lease_id = run.id
+    execution.conversation = taken["conversation_id"]
     return execution
 
 
@@ -290,7 +342,7 @@ def _continues(request: CreateResponse, previous: Previous) -> str | None:
     """What the answering response follows. A client that resent its whole history has its context
     in its own input; to link it to the asking response as well would hold everything twice."""
     resent = any(isinstance(item, Message) for item in request.input)
-    return None if resent and request.previous_response_id is None else previous.response_id
+    return None if resent and not request.continues else previous.response_id
 
 
 def _without_calls(items: Sequence[Item], previous: Previous) -> tuple[Item, ...]:

@@ -98,6 +98,7 @@ async def take_over(coordinator: Coordinator, tenant: str, run_id: str, response
         writer=Writer(Response.of_resource(encoding.loads(response["body"]))),
         line=Frameline(wanted=False),
         stored=response["stored"],
+        conversation=response["conversation_id"],
         only_calls=False,
         lease=lease,
         lease_id=run_id,

@@ -352,6 +352,7 @@ async def _resume(
     if row is None or row["token"] is None or row["consumed"] != 1:
         raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
     execution.lease = Lease(run.id, row["token"])
+    execution.conversation = row["conversation_id"]
     return execution
 
 

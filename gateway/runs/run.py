@@ -174,11 +174,11 @@ def plan(request: CreateResponse, previous: Previous | None, principal: Principa
 def answer_call_ids(request: CreateResponse) -> tuple[str, ...]:
     """The call ids whose outputs may be answers, in order of the input.
 
-    With `previous_response_id` every output counts. Without it, only those at the end of the input:
-    what stands before the last message is history.
+    With `previous_response_id` or `conversation` every output counts. Without, only those at the
+    end of the input: what stands before the last message is history.
     """
     items: Sequence[Item] = request.input
-    if request.previous_response_id is None:
+    if not request.continues:
         items = _after_last_message(items)
     return tuple(item.call_id for item in items if isinstance(item, FunctionCallOutput))
 
@@ -311,11 +311,11 @@ def _outputs(request: CreateResponse, previous: Previous) -> dict[str, Placed]:
 def _refuse_new_messages(request: CreateResponse, asked: set[str], last_output: int) -> None:
     """A resumed graph takes answers and nothing else: to drop what somebody says would be a lie.
 
-    History is what stands before the echoed call; without `previous_response_id`, before the
+    History is what stands before the echoed call; if the context is the client's own, before the
     outputs.
     """
     history_end = last_output
-    if request.previous_response_id is not None:
+    if request.continues:
         history_end = _last_echo(request, asked)
     for index, item in enumerate(request.input):
         said = isinstance(item, Message) and item.role in ("user", "assistant")

@@ -29,7 +29,7 @@ from psycopg import AsyncConnection, AsyncCursor, AsyncPipeline
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from gateway.errors import StartupError, Unavailable
+from gateway.errors import ConversationLocked, StartupError, Unavailable
 from gateway.store.checkpoints import set_up_checkpoints
 
 Connection: TypeAlias = AsyncConnection[DictRow]
@@ -41,6 +41,8 @@ MIGRATION_POLL = 0.1  # seconds between two tries for the migration lock
 TRANSACTION_PATIENCE = timedelta(seconds=30)  # until a transaction that does not end is ended
 POOL_WAIT = 30.0  # seconds until a request that finds no free connection is told 503
 APPLICATION_NAME = "fermata"
+BUSY_CONVERSATION = "responses_busy_conversation"
+"""The index that lets one response at a time work on a conversation."""
 
 _SQL = files("gateway.store") / "sql"
 _STATEMENT = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
@@ -113,6 +115,10 @@ class Database:
                 yield conn
         except _AWAY as error:
             raise Unavailable("The database cannot be reached; try again shortly.") from error
+        except psycopg.errors.UniqueViolation as error:
+            if error.diag.constraint_name == BUSY_CONVERSATION:
+                raise ConversationLocked from error
+            raise
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:

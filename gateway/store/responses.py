@@ -68,6 +68,25 @@ async def open_first(conn: Connection, responses: Sequence[NewResponse], lease_i
     )
 
 
+async def open_in_conversation(
+    conn: Connection, response: NewResponse, lease_id: str, conversation_id: str
+) -> None:
+    """A first request of a conversation starts; the caller holds the conversation's row."""
+    await send(
+        conn,
+        "open_in_conversation",
+        id=response.id,
+        tenant=response.tenant,
+        run_id=response.run_id,
+        model=response.model,
+        stored=response.stored,
+        lease_id=lease_id,
+        conversation_id=conversation_id,
+        input=response.input,
+        body=response.body,
+    )
+
+
 async def finish_first(conn: Connection, end: Sequence[Ending], lease_id: str) -> Cursor:
     """End first requests. The cursor's rows are the ids that were this process's to end."""
     return await send(

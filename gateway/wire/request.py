@@ -97,6 +97,11 @@ class CreateResponse:
     extra: Mapping[str, Json] = field(default_factory=dict)
 
     @property
+    def continues(self) -> bool:
+        """Whether the context is here, and the input only what is new."""
+        return self.previous_response_id is not None or self.conversation is not None
+
+    @property
     def outputs(self) -> tuple[FunctionCallOutput, ...]:
         """The function call outputs of the input, in its order."""
         return tuple(item for item in self.input if isinstance(item, FunctionCallOutput))
@@ -217,7 +222,8 @@ def _include(value: Json, path: str) -> tuple[str, ...]:
     return tuple(checks.string(one, f"{path}[{n}]") for n, one in enumerate(names))
 
 
-def _metadata(value: Json, path: str) -> dict[str, str]:
+def metadata_of(value: Json, path: str) -> dict[str, str]:
+    """At most 16 pairs of texts: keys up to 64 characters, values up to 512."""
     pairs = checks.mapping(value, path)
     if len(pairs) > 16:
         message = f"Invalid '{path}': it has {len(pairs)} pairs, the most is 16."
@@ -316,7 +322,7 @@ FIELDS: dict[str, checks.Check[Any]] = {
     "instructions": checks.string,
     "max_output_tokens": checks.integer(1),
     "max_tool_calls": checks.integer(1),
-    "metadata": _metadata,
+    "metadata": metadata_of,
     "model": _NAME,
     "moderation": checks.anything,
     "n": checks.anything,

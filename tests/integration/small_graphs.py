@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import operator
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Annotated, Any, cast
 
@@ -13,7 +15,7 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Send, interrupt
 
-from gateway import Graph, current_run, current_settings
+from gateway import Graph, ask_text, current_run, current_settings
 
 USAGE: Any = {
     "input_tokens": 10,
@@ -24,6 +26,9 @@ USAGE: Any = {
 }
 PAYLOADS: dict[str, Any] = {}
 """What `ask-any` asks with, by the last user text."""
+
+GATES: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+"""What `gate` waits for, by the last user text."""
 
 EFFECTS: dict[str, list[str]] = {}
 """What the nodes of a run did, by run id."""
@@ -113,6 +118,16 @@ async def remember(state: MessagesState) -> dict[str, Any]:
 
 async def parrot(state: MessagesState) -> dict[str, Any]:
     return {"messages": [AIMessage(f"heard: {last_text(state)}")]}
+
+
+async def wait_at_gate(state: MessagesState) -> dict[str, Any]:
+    await GATES[last_text(state)].wait()
+    return {"messages": [AIMessage("through")]}
+
+
+async def ask_name(state: MessagesState) -> dict[str, Any]:
+    answer = ask_text("name", question="Who are you?")
+    return {"messages": [AIMessage(f"hello {answer.value}")]}
 
 
 async def blocks(state: MessagesState) -> dict[str, Any]:
@@ -245,6 +260,8 @@ GRAPHS: dict[str, Graph] = {
     "model-usage": Graph(chain(think_and_speak)),
     "remember": Graph(chain(remember)),
     "parrot": Graph(chain(parrot)),
+    "gate": Graph(chain(wait_at_gate)),
+    "ask-text": Graph(chain(ask_name)),
     "blocks": Graph(chain(blocks)),
     "two-tools": Graph(chain(two_tools)),
     "schema": Graph(chain(obey_schema)),

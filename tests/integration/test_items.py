@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 from tests.integration.api import Api, calls, envelope, output, texts
@@ -254,9 +253,7 @@ class City(BaseModel):
 
 
 async def test_parse_of_the_sdk_works_with_a_graph_that_obeys(api: Api) -> None:
-    client = AsyncOpenAI(
-        api_key="none", base_url="http://gateway/v1", http_client=api.http, max_retries=0
-    )
+    client = api.openai()
     told = await client.responses.parse(model="schema", input="Köln", text_format=City)
     assert told.output_parsed == City(name="Köln", people=3)
 

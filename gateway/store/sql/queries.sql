@@ -93,7 +93,7 @@ SELECT coalesce(card, call_id) AS call_id, response_id, run_id, status
 
 -- name: response
 -- A response of this tenant, stored or not; the caller decides what an unstored one may be used for.
-SELECT id, run_id, model, status, stored, body::text AS body, lease_id, takeovers
+SELECT id, run_id, model, status, stored, body::text AS body, lease_id, takeovers, conversation_id
   FROM fermata.responses
  WHERE tenant = %(tenant)s AND id = %(id)s AND (expires_at IS NULL OR expires_at > now());
 
@@ -130,8 +130,9 @@ UPDATE fermata.interrupts SET card = %(card)s
 -- name: accept_answers
 -- Stored before the graph is resumed: an accepted answer is never lost. Consumes pending calls, or carries the
 -- accepted ones of a run that failed after them to a new response; takes the lease; moves the run; opens the
--- response. The caller holds the run's row and compares the counts: no token, or a call that was not there to
--- consume, rolls all back. `told` and `audits` are what the audit says of it, a row each.
+-- response, in the conversation of the one that moved the run before. The caller holds the run's row and compares
+-- the counts: no token, or a call that was not there to consume, rolls all back. `told` and `audits` are what the
+-- audit says of it, a row each.
 WITH lease AS (
     INSERT INTO fermata.leases (id, owner, expires_at)
     VALUES (%(run_id)s, %(owner)s, now() + %(ttl)s)
@@ -154,9 +155,12 @@ WITH lease AS (
     RETURNING id
 ), opened AS (
     INSERT INTO fermata.responses
-           (id, tenant, run_id, model, previous_id, status, stored, lease_id, resumes, input, body)
-    VALUES (%(id)s, %(tenant)s, %(run_id)s, %(model)s, %(previous_id)s, 'in_progress', %(stored)s, %(run_id)s,
-            true, %(input)s, %(body)s)
+           (id, tenant, run_id, model, previous_id, status, stored, lease_id, resumes, conversation_id, input, body)
+    SELECT %(id)s, %(tenant)s, %(run_id)s, %(model)s, %(previous_id)s, 'in_progress', %(stored)s, %(run_id)s,
+           true, r.conversation_id, %(input)s::json, %(body)s::json
+      FROM fermata.runs u LEFT JOIN fermata.responses r ON r.id = u.response_id
+     WHERE u.id = %(run_id)s
+    RETURNING conversation_id
 ), recorded AS (
     INSERT INTO fermata.audit (tenant, run_id, event, response_id, call_id, actor, details)
     SELECT %(tenant)s, moved.id, %(event)s, %(id)s, batch.call_id, %(reviewer)s, batch.details::json
@@ -164,7 +168,7 @@ WITH lease AS (
      ORDER BY batch.position
 )
 SELECT (SELECT token FROM lease) AS token, (SELECT count(*) FROM consumed) AS consumed,
-       (SELECT count(*) FROM moved) AS moved;
+       (SELECT count(*) FROM moved) AS moved, (SELECT conversation_id FROM opened) AS conversation_id;
 
 -- ---------------------------------------------------------------- finishing a resumed run
 
