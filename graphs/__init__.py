@@ -11,7 +11,7 @@ GRAPHS = {
         refund.build(),
         description="Refunds an order after a person has reviewed it. Try: Refund order ORDER-123",
         interrupt_name="review_refund",
-        # Said here because the gateway, reading the source, must take the ledger for an unknown.
+        # Said here because the gateway, reading the source, must take an effect for an unknown.
         live={"announce_review", "review_refund", "notify_customer"},
     ),
     "index-advisor": Graph(

@@ -6,12 +6,14 @@
 `announce_review` is a node of its own: LangGraph runs an interrupted node again from its start when
 the answer arrives, so a notice streamed beside the `interrupt` would be streamed twice. Nothing of
 value happens in `review_refund` either; the effects stand behind it, in nodes that may run twice
-without harm, because each carries the key of the business operation:
+without harm: each goes through the gateway's ledger, under the key of its business operation:
 
     {thread id of the run}:{order}:refund        {thread id of the run}:{order}:notification
 
 Two requests for the same order are two runs and so two operations; the same run, however often it
-is replayed, answered or taken over, is one. A conversation, as a person sees it:
+is replayed, answered or taken over, is one. The payment provider takes the key as well, so a
+payment whose outcome got lost is sent again (`retry`); the message to the customer is a row in the
+gateway's own database, and is committed with its record. A conversation, as a person sees it:
 
     user       Refund order ORDER-123
     assistant  I would like to refund EUR 49.90 for ORDER-123. A person has to review this first.
@@ -22,7 +24,6 @@ is replayed, answered or taken over, is one. A conversation, as a person sees it
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from dataclasses import dataclass
@@ -33,8 +34,9 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
+from gateway import async_effect, effect_in_transaction
 from graphs.fake_chat import FakeChat
-from graphs.refund_ledger import record_once
+from graphs.refund_shop import open_shop, pay_back, write_to_customer
 
 AMOUNT = "49.90"
 CURRENCY = "EUR"
@@ -84,7 +86,13 @@ async def execute_refund(state: Refund, config: RunnableConfig) -> dict[str, Any
     """Pay, once per run and order."""
     order = state["order"]
     key = operation_key(config, order, "refund")
-    await asyncio.to_thread(record_once, key, "refund", order=order, amount=AMOUNT)
+    await open_shop()
+    await async_effect(
+        key,
+        pay_back,
+        arguments={"order": order, "amount": AMOUNT, "idempotency_key": key},
+        on_uncertain="retry",
+    )
     return {}
 
 
@@ -92,7 +100,10 @@ async def notify_customer(state: Refund, config: RunnableConfig) -> dict[str, An
     """Tell the customer, once per run and order, then the client."""
     order = state["order"]
     key = operation_key(config, order, "notification")
-    await asyncio.to_thread(record_once, key, "notification", order=order)
+    message = f"We have refunded {CURRENCY} {AMOUNT} for your order {order}."
+    await effect_in_transaction(
+        key, write_to_customer, arguments={"order": order, "message": message}
+    )
     reply = await model.ainvoke(
         f"Refund of {CURRENCY} {AMOUNT} for {order} was executed and the customer notified."
     )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from langchain_core.messages import AIMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
-from gateway import Graph, current_run
+from gateway import Graph, async_effect, current_run
 from graphs import GRAPHS as DEMOS
-from graphs.refund_ledger import record_once
 
 
 def one_node(action: Any) -> StateGraph[Any, Any, Any, Any]:
@@ -48,9 +48,10 @@ async def fail(state: MessagesState) -> dict[str, Any]:
 async def fail_once_after_answer(state: MessagesState) -> dict[str, Any]:
     """Raises the first time that an answer arrives; the effect before the exception is kept."""
     answer = interrupt({"question": "go on?"})
-    run_id = current_run().run_id
-    await asyncio.to_thread(record_once, f"{run_id}:effect", "effect")
-    if await asyncio.to_thread(record_once, f"{run_id}:attempt", "attempt"):
+    run_id, performed = current_run().run_id, list[str]()
+    for name in ("effect", "attempt"):
+        await async_effect(f"{run_id}:{name}", partial(performed.append, name))
+    if "attempt" in performed:
         raise ValueError("the first attempt fails")
     return {"messages": [AIMessage(f"went on with {answer}")]}
 
