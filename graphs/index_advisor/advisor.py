@@ -6,7 +6,7 @@
 Each pass of `search` tries a few sets of indexes and says where it stands, so a client that streams
 sees the incumbent improve; `search.py` says why it stops. `review` is nothing but the question.
 Only y, yes and apply mean yes, in any case: whatever else arrives creates nothing. `apply` creates
-the indexes in one transaction, and `report` measures again.
+the indexes in one transaction with its entry in the ledger of effects, and `report` measures again.
 
     user       Make the workload cheaper.
     assistant  The workload costs 13.3. 6 indexes could help it.
@@ -35,7 +35,7 @@ from langchain_core.messages import AIMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
-from gateway import database
+from gateway import current_run, database, effect_in_transaction
 from graphs.index_advisor import shop
 from graphs.index_advisor.search import Search, begin, is_over, is_proved, learn, next_sets
 from graphs.index_advisor.shop import Index
@@ -112,11 +112,18 @@ def after_review(state: Advice) -> str:
 
 
 async def apply(state: Advice) -> dict[str, Any]:
-    """Create them all, or none."""
-    async with database().transaction() as conn:
-        for index in _indexes(state, state["search"]["best"]):
-            await shop.create(conn, index)
+    """Create them all or none, once in this run, however often this node runs."""
+    await effect_in_transaction(
+        f"{current_run().run_id}:apply",
+        _create,
+        arguments={"indexes": [state["candidates"][one] for one in state["search"]["best"]]},
+    )
     return {}
+
+
+async def _create(conn: shop.Connection, indexes: list[tuple[str, list[str]]]) -> None:
+    for table, columns in indexes:
+        await shop.create(conn, Index(table, tuple(columns)))
 
 
 async def report(state: Advice) -> dict[str, Any]:

@@ -26,15 +26,17 @@ from __future__ import annotations
 import re
 import uuid
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
-from langchain_core.tools import tool
+from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
+from langgraph.prebuilt.tool_node import ToolInvocationError
 from langgraph.types import Send
+from psycopg import ProgrammingError
 
-from gateway import Policy, database, guard
+from gateway import Policy, current_run, effect_in_transaction, guard
 from graphs.fake_chat import FakeChat
 from graphs.index_advisor import shop
 from graphs.index_advisor.shop import Index
@@ -45,32 +47,54 @@ PLAN = (
 )
 """What the script does when the text names no command."""
 
+CallId = Annotated[str, InjectedToolCallId]
+"""The id that the model gave its call: LangGraph fills it in, the model does not see it."""
+
 _CREATE = re.compile(r"create an index on (\w+) \((\w+(?:, \w+)*)\)", re.IGNORECASE)
 _DROP = re.compile(r"drop the index (\w+)", re.IGNORECASE)
 
 
 @tool
-async def create_index(table: Literal["customers", "orders"], columns: list[str]) -> str:
+async def create_index(
+    table: Literal["customers", "orders"], columns: list[str], call: CallId
+) -> str:
     """Create an index on a table of the shop, on these columns in this order."""
-    index = Index(table, tuple(columns))
-    async with database().transaction() as conn:
-        await shop.make_shop(conn)
-        before = sum(await shop.costs(conn))
-        await shop.create(conn, index)
-        after = sum(await shop.costs(conn))
-    return f"{index.name} is there; the workload costs {after:.1f} instead of {before:.1f}."
+    return await _once(call, _create, table=table, columns=columns)
 
 
 @tool
-async def drop_index(name: str) -> str:
+async def drop_index(name: str, call: CallId) -> str:
     """Drop an index of the shop by its name."""
-    async with database().transaction() as conn:
-        await shop.make_shop(conn)
-        before = sum(await shop.costs(conn))
-        if not await shop.drop(conn, name):
-            return f"There is no index {name}."
-        after = sum(await shop.costs(conn))
-    return f"{name} is gone; the workload costs {after:.1f} instead of {before:.1f}."
+    return await _once(call, _drop, name=name)
+
+
+async def _once(call: str, change: Any, **arguments: Any) -> str:
+    """Change the shop once for this call of the model, and say what that did to the workload."""
+    key = f"{current_run().run_id}:{call}"
+    return str(await effect_in_transaction(key, change, arguments=arguments))
+
+
+async def _create(conn: shop.Connection, table: str, columns: list[str]) -> str:
+    before, index = await _cost(conn), Index(table, tuple(columns))
+    await shop.create(conn, index)
+    return f"{index.name} is there; the workload costs {await _cost(conn)} instead of {before}."
+
+
+async def _drop(conn: shop.Connection, name: str) -> str:
+    before = await _cost(conn)
+    if not await shop.drop(conn, name):
+        return f"There is no index {name}."
+    return f"{name} is gone; the workload costs {await _cost(conn)} instead of {before}."
+
+
+async def _cost(conn: shop.Connection) -> str:
+    await shop.make_shop(conn)
+    return f"{sum(await shop.costs(conn)):.1f}"
+
+
+REFUSALS = (ProgrammingError, ToolInvocationError)
+"""What PostgreSQL, and a tool's own schema, refuse a call with: the model is told. Any other error
+is no answer, and ends the run."""
 
 
 class Script(FakeChat):
@@ -122,7 +146,7 @@ def build(policy: Policy) -> StateGraph[Any, Any, Any, Any]:
 
     graph = StateGraph(MessagesState)
     graph.add_node(think)
-    graph.add_node("act", ToolNode(tools, handle_tool_errors=True))
+    graph.add_node("act", ToolNode(tools, handle_tool_errors=REFUSALS))
     graph.add_edge(START, "think")
     graph.add_conditional_edges("think", each_call, ["act", END])
     graph.add_edge("act", "think")

@@ -111,12 +111,22 @@ async def test_everything_else_is_no(demos: AsyncOpenAI, indexes: Any, no: str) 
     assert indexes() == AT_FIRST
 
 
-async def test_the_same_yes_twice_is_one_application(demos: AsyncOpenAI, indexes: Any) -> None:
+async def test_the_same_yes_twice_is_one_application(
+    demos: AsyncOpenAI, indexes: Any, module_database_url: str
+) -> None:
     paused = await ask(demos, "index-advisor")
     one, two = await asyncio.gather(answer(demos, paused, "yes"), answer(demos, paused, "yes"))
 
     assert one.id == two.id
     assert indexes() == APPLIED
+    with psycopg.connect(module_database_url) as connection:
+        ledger = connection.execute(
+            "SELECT effects.status, effects.attempts FROM fermata.effects"
+            " JOIN fermata.responses ON effects.key = responses.run_id || ':apply'"
+            " WHERE responses.id = %s",
+            (paused.id,),
+        ).fetchall()
+    assert ledger == [("done", 1)]
 
 
 async def test_two_advisors_at_once_do_not_disturb_each_other(
