@@ -18,7 +18,17 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
 from gateway.errors import FermataError, StartupError, Unavailable
-from gateway.http import chat, conversations, health, interrupts, items, models, responses, socket
+from gateway.http import (
+    chat,
+    conversations,
+    health,
+    interrupts,
+    items,
+    measuring,
+    models,
+    responses,
+    socket,
+)
 from gateway.http.auth import Authenticated, authenticator_of, methods_of
 from gateway.http.envelope import on_fermata_error, on_http_exception
 from gateway.http.middleware import RequestFacts
@@ -54,7 +64,17 @@ def create_app(settings: Settings, graphs: Mapping[str, Graph]) -> FastAPI:
     app = FastAPI(
         title="Fermata", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None
     )
-    for routes in (responses, socket, items, conversations, chat, interrupts, models, health):
+    for routes in (
+        responses,
+        socket,
+        items,
+        measuring,
+        conversations,
+        chat,
+        interrupts,
+        models,
+        health,
+    ):
         app.include_router(routes.router)
     app.add_exception_handler(FermataError, on_fermata_error)
     app.add_exception_handler(HTTPException, on_http_exception)

@@ -26,6 +26,7 @@ from gateway.wire.history import (
     Message,
     Part,
     Reasoning,
+    unfolded,
 )
 from gateway.wire.ids import is_own_call
 
@@ -42,11 +43,11 @@ def conversation(
     Raises `InvalidRequest` for an output without its call, and a stored call of the client's tools
     without its output.
     """
-    everything = _once([*history, *items])
+    everything = _once(unfolded([*history, *items]))
     calls = {item.call_id: item for item in everything if isinstance(item, FunctionCall)}
     outputs = {item.call_id for item in everything if isinstance(item, FunctionCallOutput)}
     _refuse_open_calls(history, outputs)
-    _refuse_unknown(items, calls)
+    _refuse_unknown(unfolded(items), calls)
     messages: list[BaseMessage] = [SystemMessage(instructions)] if instructions else []
     thoughts: list[str] = []
     for item in everything:

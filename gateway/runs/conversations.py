@@ -157,6 +157,12 @@ async def read(conn: Connection, principal: Principal, id: str) -> tuple[Item, .
     return tuple(parse_item(item, "conversation") for item in items)
 
 
+async def read_named(conn: Connection, principal: Principal, id: str) -> tuple[Item, ...]:
+    """All its items, oldest first. Raises `NotFound`."""
+    await _row(conn, principal, id)
+    return await read(conn, principal, id)
+
+
 async def _hold_free(conn: Connection, principal: Principal, id: str) -> Row:
     row = await hold(conn, principal, id)
     await refuse_busy(conn, principal, id)

@@ -84,7 +84,10 @@ class Graph:
     `output` the final text from the graph's result; both have defaults that suit a state with
     `messages`. `settings` is a pydantic model of what clients may set for a run, through the
     request's `metadata` (see `human.published`); nodes read it by `current_settings(Model)`, or as
-    `runtime.context` if the graph declares a `context_schema`.
+    `runtime.context` if the graph declares a `context_schema`. `count_tokens` counts the messages
+    of a context for `/v1/responses/input_tokens`, `compact` says them in fewer words for
+    `/v1/responses/compact`: a text, or messages, that stand for them. Both may be async; without
+    them the gateway estimates, and carries the messages as they are.
 
     Raises `StartupError` for values that cannot be.
     """
@@ -97,6 +100,10 @@ class Graph:
     input: Callable[[list[BaseMessage]], Any] | None = None
     output: Callable[[Any], str] | None = None
     settings: type[BaseModel] | None = None
+    count_tokens: Callable[[list[BaseMessage]], int | Awaitable[int]] | None = field(
+        default=None, kw_only=True
+    )
+    compact: Callable[[list[BaseMessage]], Any] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not _CALL_NAME.fullmatch(self.interrupt_name):

@@ -30,7 +30,7 @@ from gateway.runs.principal import Principal
 from gateway.runs.review import may_answer
 from gateway.wire import answers
 from gateway.wire.encoding import dumps
-from gateway.wire.history import FunctionCall, FunctionCallOutput, Item, Message
+from gateway.wire.history import FunctionCall, FunctionCallOutput, Item, Message, unfolded
 from gateway.wire.request import CreateResponse
 
 
@@ -290,7 +290,7 @@ def _refuse_closed(question: AskedQuestion, run: KnownRun, when: str) -> None:
 def _outputs(request: CreateResponse, previous: Previous) -> dict[str, Placed]:
     """The outputs that answer this batch, by call id, with their place in the input."""
     asked = {question.call_id for question in previous.questions}
-    echoed = {item.call_id for item in request.input if isinstance(item, FunctionCall)}
+    echoed = {item.call_id for item in unfolded(request.input) if isinstance(item, FunctionCall)}
     found: dict[str, Placed] = {}
     for index, item in enumerate(request.input):
         if not isinstance(item, FunctionCallOutput):

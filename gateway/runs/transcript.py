@@ -154,7 +154,7 @@ class Transcript:
     def count(self, usage: Mapping[str, Any], message_id: str | None) -> None:
         """Add what a model call used (LangChain's `usage_metadata`) for the message of this id."""
         self._counted.add(message_id)
-        more = _usage(usage)
+        more = usage_of(usage)
         self.usage = more if self.usage is None else self.usage + more
 
 
@@ -200,7 +200,8 @@ def _cut_short(message: AIMessage) -> str | None:
     return _CUT_SHORT.get(reason) if isinstance(reason, str) else None
 
 
-def _usage(usage: Mapping[str, Any]) -> Usage:
+def usage_of(usage: Mapping[str, Any]) -> Usage:
+    """LangChain's `usage_metadata` as ours."""
     inputs = usage.get("input_token_details") or {}
     outputs = usage.get("output_token_details") or {}
     return Usage(

@@ -8,11 +8,12 @@ knows is refused, because dropping it silently could change the answer.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gateway.wire import checks
+from gateway.errors import InvalidRequest
+from gateway.wire import checks, compaction
 from gateway.wire.encoding import Json, dumps
 from gateway.wire.ids import input_item_id, new_id
 
@@ -26,7 +27,6 @@ OPAQUE_TYPES = (
     "apply_patch_call",
     "apply_patch_call_output",
     "code_interpreter_call",
-    "compaction",
     "compaction_trigger",
     "computer_call",
     "computer_call_output",
@@ -122,6 +122,16 @@ class ItemReference:
 
 
 @dataclass(frozen=True, slots=True)
+class Compaction:
+    """A history in one item (`wire.compaction`). An entry is an item of it, or the place of a
+    message that stands before the compaction."""
+
+    entries: tuple[Item | str, ...]
+    raw: Mapping[str, Json]
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Opaque:
     """An item of OpenAI's built-in tools: history that is kept, and that graphs may ignore."""
 
@@ -130,7 +140,9 @@ class Opaque:
     id: str | None = None
 
 
-Item: TypeAlias = Message | FunctionCall | FunctionCallOutput | Reasoning | ItemReference | Opaque
+Item: TypeAlias = (
+    Message | FunctionCall | FunctionCallOutput | Reasoning | ItemReference | Compaction | Opaque
+)
 
 
 # --- parsing ---------------------------------------------------------------------------------
@@ -285,13 +297,66 @@ def _item_reference(fields: Mapping[str, Json], path: str) -> ItemReference:
     return ItemReference(checks.required(fields, "id", path, checks.text_of(1, 1024)), fields)
 
 
+def _compaction(fields: Mapping[str, Json], path: str) -> Compaction:
+    where = f"{path}.encrypted_content"
+    packed = checks.required(fields, "encrypted_content", path, checks.anything)
+    entries = tuple(_entry(one, where) for one in compaction.unpack(packed, where))
+    return Compaction(entries, fields, _id(fields, path))
+
+
+def _entry(value: Json, where: str) -> Item | str:
+    if isinstance(value, str):
+        return value
+    try:
+        item = parse_item(value, where)
+    except InvalidRequest:
+        item = None
+    if item is None or isinstance(item, Compaction | ItemReference):
+        checks.refuse(where, f"Invalid '{where}': this compaction is damaged.")
+    return item
+
+
 _PARSERS: dict[str, Callable[[Mapping[str, Json], str], Item]] = {
     "message": _message,
     "function_call": _function_call,
     "function_call_output": _function_call_output,
     "reasoning": _reasoning,
     "item_reference": _item_reference,
+    "compaction": _compaction,
 }
+
+
+# --- compactions -----------------------------------------------------------------------------
+
+
+def unfolded(items: Iterable[Item]) -> list[Item]:
+    """The items with every compaction replaced by the history that it carries. A message whose
+    place it holds moves there."""
+    history: list[Item] = []
+    for item in items:
+        if isinstance(item, Compaction):
+            history = _in_place(history, item)
+        else:
+            history.append(item)
+    return history
+
+
+def _in_place(before: Sequence[Item], compacted: Compaction) -> list[Item]:
+    wanted = {entry for entry in compacted.entries if isinstance(entry, str)}
+    rest: list[Item] = []
+    found: dict[str, list[Item]] = {}
+    for item in before:
+        place = compaction.place_of(item.role, item.parts) if isinstance(item, Message) else None
+        if place in wanted and place is not None:
+            found.setdefault(place, []).append(item)
+        else:
+            rest.append(item)
+    for entry in compacted.entries:
+        if not isinstance(entry, str):
+            rest.append(entry)
+        elif found.get(entry):
+            rest.append(found[entry].pop(0))
+    return rest + [item for left in found.values() for item in left]
 
 
 # --- giving it back --------------------------------------------------------------------------
@@ -343,8 +408,9 @@ _KINDS: dict[type, tuple[str, str]] = {
     FunctionCallOutput: ("function_call_output", "fco"),
     Reasoning: ("reasoning", "rs"),
     ItemReference: ("item_reference", "item"),
+    Compaction: ("compaction", "cmp"),
 }
-_OPAQUE_PREFIX = {"custom_tool_call": "ctc", "custom_tool_call_output": "ctco", "compaction": "cmp"}
+_OPAQUE_PREFIX = {"custom_tool_call": "ctc", "custom_tool_call_output": "ctco"}
 
 
 def _part_resource(part: Part, role: str) -> dict[str, Json]:

@@ -120,6 +120,19 @@ async def parrot(state: MessagesState) -> dict[str, Any]:
     return {"messages": [AIMessage(f"heard: {last_text(state)}")]}
 
 
+async def count_messages(messages: list[BaseMessage]) -> int:
+    return 100 * len(messages) + len(current_settings().tools)
+
+
+async def sum_up(messages: list[BaseMessage]) -> str:
+    await counted_model("in short").ainvoke("")
+    return f"{len(messages)} messages were said"
+
+
+def refuse_all(messages: list[BaseMessage]) -> int:
+    raise ValueError("a secret")
+
+
 async def wait_at_gate(state: MessagesState) -> dict[str, Any]:
     await GATES[last_text(state)].wait()
     return {"messages": [AIMessage("through")]}
@@ -260,6 +273,9 @@ GRAPHS: dict[str, Graph] = {
     "model-usage": Graph(chain(think_and_speak)),
     "remember": Graph(chain(remember)),
     "parrot": Graph(chain(parrot)),
+    "measured": Graph(chain(remember), count_tokens=count_messages, compact=sum_up),
+    "mismeasured": Graph(chain(remember), count_tokens=lambda _: "7", compact=lambda _: 7),  # type: ignore[arg-type,return-value]
+    "unmeasured": Graph(chain(remember), count_tokens=refuse_all, compact=refuse_all),
     "gate": Graph(chain(wait_at_gate)),
     "ask-text": Graph(chain(ask_name)),
     "blocks": Graph(chain(blocks)),

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
+from openai.types.responses import CompactedResponse, ResponseItemList, ResponseStreamEvent
 from openai.types.responses import Response as SdkResponse
-from openai.types.responses import ResponseItemList, ResponseStreamEvent
 from openai.types.responses.response_error import ResponseError
 from openai.types.responses.responses_server_event import ResponseWsError
 
@@ -175,6 +175,17 @@ def validate_items(found: Json, *, of: Any = ResponseItemList) -> None:
     )
     for item in found["data"]:
         validate_listed_item(item)
+
+
+def validate_compaction(resource: Json) -> None:
+    """Raises what is wrong with what `/v1/responses/compact` returns.
+
+    The SDK types its output as output items, but documents user messages in it, as do its examples.
+    """
+    _validator("CompactResource").validate(resource)
+    made = [item for item in resource["output"] if item["type"] == "compaction"]
+    CompactedResponse.model_validate_json(_text({**resource, "output": made}), strict=True)
+    assert resource["usage"]["input_tokens_details"].keys() >= {"cached_tokens"}
 
 
 def validate_listed_item(item: Json) -> None:
