@@ -22,7 +22,7 @@ from gateway.commands import audit, effects
 from gateway.commands.connection import with_connection
 from gateway.errors import FermataError, StartupError
 from gateway.http.auth import methods_of
-from gateway.http.tokens import is_name
+from gateway.http.tokens import is_name, is_subject
 from gateway.runs.catalog import load_graphs
 from gateway.runs.recovery import log_swept
 from gateway.settings import SETTINGS, Settings
@@ -83,7 +83,7 @@ def _add_keys(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="command")
     create = commands.add_parser("create", help="print a new key, this once")
     create.add_argument("--tenant", required=True, type=_name, help="whose runs it may see")
-    create.add_argument("--subject", required=True, type=_name, help="the person or program")
+    create.add_argument("--subject", required=True, type=_subject, help="the person or program")
     create.add_argument(
         "--role", action="append", default=[], type=_name, help="may be given several times"
     )
@@ -97,6 +97,12 @@ def _add_keys(parser: argparse.ArgumentParser) -> None:
 def _name(text: str) -> str:
     if not is_name(text):
         raise argparse.ArgumentTypeError("a name has 1 to 256 printable characters")
+    return text
+
+
+def _subject(text: str) -> str:
+    if not is_subject(_name(text)):
+        raise argparse.ArgumentTypeError("'system:' and 'operator:' begin no subject")
     return text
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 import jwt
 
 from gateway.errors import StartupError, Unauthenticated, Unavailable
-from gateway.runs.principal import ANYBODY, Principal
+from gateway.runs.principal import ANYBODY, RESERVED, Principal
 from gateway.settings import Settings
 
 logger = logging.getLogger("fermata.auth")
@@ -150,8 +150,8 @@ class Tokens:
     def _mapped(self, claims: Mapping[str, Any]) -> Principal:
         tenant = ANYBODY.tenant if self._tenant is None else _claim(claims, self._tenant)
         subject = _claim(claims, self._subject)
-        if not is_name(tenant) or not is_name(subject):
-            logger.info("a token was refused: it names no tenant or no subject")
+        if not is_name(tenant) or not is_subject(subject):
+            logger.info("a token was refused: it names no tenant, or no subject that can be one")
             raise Unauthenticated(INVALID)
         return Principal(str(tenant), str(subject), _role_names(_claim(claims, self._roles)))
 
@@ -159,6 +159,11 @@ class Tokens:
 def is_name(value: object) -> bool:
     """Whether it can name a tenant, a subject or a role: text that PostgreSQL can be asked for."""
     return isinstance(value, str) and 0 < len(value) <= 256 and value.isprintable()
+
+
+def is_subject(value: object) -> bool:
+    """Whether it can name a person or a program: not one of the audit's own actors."""
+    return is_name(value) and not str(value).startswith(RESERVED)
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:

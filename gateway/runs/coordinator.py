@@ -97,6 +97,7 @@ class Coordinator:
             lost = LeaseLost("Another process took this run over.")
             self.leases.hold(execution.lease, lambda: execution.stop(lost))
         ledger = self.effects.of_run(execution.current, execution.lease)
+        execution.ledger = ledger
         execution.current = replace(execution.current, ledger=ledger)
         self._running[execution.response_id] = execution
         task = asyncio.create_task(self._move(execution), name=execution.response_id)
@@ -181,7 +182,8 @@ class Coordinator:
     async def _store(self, execution: Execution, end: Draft) -> None:
         """One try. The lease is not renewed meanwhile: the fence consumes it, which must not look
         lost."""
-        if execution.lease is None and execution.conversation is None and not end.asked:
+        alone = execution.lease is None and execution.conversation is None
+        if alone and not end.asked and not execution.acted:
             await self._store_completion(execution, end)
             return
         with self.leases.paused(execution.lease):

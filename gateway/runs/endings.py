@@ -249,11 +249,19 @@ def _draft_failure(execution: Execution, outcome: Failed, writer: Writer) -> Dra
 
 
 async def _complete_first(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> Cursor:
-    """A first request that needs no run: it ended without a question."""
-    if execution.stored:
-        row = ending_of(execution, end, keep)
-        return await finish_first(conn, [row], execution.lease_id)
-    return await send(conn, "forget_first", id=execution.response_id, lease_id=execution.lease_id)
+    """A first request that needs no run: it ended without a question. If it did effects, its end is
+    on record as they are."""
+    row = ending_of(execution, end, keep)
+    fence: dict[str, str | None] = {"id": row.id, "lease_id": execution.lease_id}
+    if not execution.acted:
+        if execution.stored:
+            return await finish_first(conn, [row], execution.lease_id)
+        return await send(conn, "forget_first", **fence)
+    fence |= _audit(end)
+    if not execution.stored:
+        return await send(conn, "forget_acted", **fence)
+    ended = {"status": row.status, "body": row.body, "keep": row.keep}
+    return await send(conn, "finish_acted", **ended, **fence)
 
 
 async def _pause_first(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> Cursor:
@@ -277,6 +285,14 @@ async def _pause_first(conn: Connection, execution: Execution, end: Draft, keep:
     )
 
 
+def _audit(end: Draft) -> dict[str, str | None]:
+    """What the statement that stores an ending writes into the audit; a pause is told by its
+    questions."""
+    if end.recorded is None:
+        return {"event": None, "details": None}
+    return {"event": end.recorded.event, "details": end.recorded.details}
+
+
 async def _end_resumed(
     conn: Connection, execution: Execution, lease: Lease, end: Draft, keep: Keep
 ) -> Cursor:
@@ -293,6 +309,5 @@ async def _end_resumed(
         status=row.status,
         body=row.body,
         keep=row.keep,
-        event=None if end.recorded is None else end.recorded.event,
-        details=None if end.recorded is None else end.recorded.details,
+        **_audit(end),
     )

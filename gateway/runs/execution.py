@@ -15,6 +15,7 @@ from gateway.errors import FermataError, RunFailed
 from gateway.human.run import CurrentRun
 from gateway.runs.graph import Outset, ServedGraph
 from gateway.runs.lease import Lease
+from gateway.runs.ledger import RunLedger
 from gateway.wire.request import Tool
 from gateway.wire.writer import DONE, Frames, Writer
 
@@ -81,6 +82,8 @@ class Execution:
     conversation: str | None = None
     """Where its items go when it ends."""
     lease: Lease | None = None
+    ledger: RunLedger | None = None
+    """Where its effects are kept, from its launch on."""
     stop_reason: FermataError | None = None
     """Why the task was cancelled, when it was: told to the client."""
     ending: bool = False
@@ -93,6 +96,11 @@ class Execution:
     @property
     def response_id(self) -> str:
         return self.current.response_id
+
+    @property
+    def acted(self) -> bool:
+        """Whether the run may have done effects."""
+        return self.ledger is not None and self.ledger.used
 
     @property
     def cancellable(self) -> bool:

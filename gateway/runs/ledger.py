@@ -24,7 +24,6 @@ from gateway.human.ledger import (
     Done,
     Effect,
     Failed,
-    Ledger,
     Outcome,
     Released,
     Runner,
@@ -64,7 +63,7 @@ class Effects:
         self.owner = owner
         self._under_way: set[asyncio.Task[Any]] = set()
 
-    def of_run(self, current: CurrentRun, lease: Lease | None) -> Ledger:
+    def of_run(self, current: CurrentRun, lease: Lease | None) -> RunLedger:
         """The ledger of a run that this process moves, by `lease` or by its sign of life."""
         claimer = Claimer(
             tenant=current.tenant,
@@ -99,16 +98,19 @@ class Effects:
             await asyncio.wait(set(self._under_way), timeout=CLOSE_GRACE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class RunLedger:
     """`human.ledger.Ledger` of one run."""
 
     effects: Effects
     claimer: Claimer
     loop: asyncio.AbstractEventLoop
+    used: bool = False
+    """Whether the run may have done something, so that its end belongs into the audit."""
 
     async def claim(self, effect: Effect, *, take: bool) -> Claim | Standing:
         """As `Claims.claim`."""
+        self.used = True
         async with self.effects.database.transaction() as conn:
             return await _claim(conn, self.claimer, effect, take=take, told=True)
 
@@ -148,6 +150,7 @@ class RunLedger:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[BoundClaims]:
         """As `Ledger.transaction`."""
+        self.used = True
         async with self.effects.database.transaction() as conn:
             yield _Bound(conn, self.claimer)
 

@@ -14,5 +14,8 @@ class Principal:
     roles: frozenset[str] = frozenset()
 
 
+RESERVED = ("system:", "operator:")
+"""How the audit's actors begin that are nobody's credentials; a subject may not pass for one."""
+
 ANYBODY = Principal(tenant="default", subject="anonymous")
 """Whoever asks when no authentication is set up."""

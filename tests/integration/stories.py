@@ -8,8 +8,8 @@ from langchain_core.messages import AIMessage
 from langgraph.graph import MessagesState
 from pydantic import BaseModel
 
-from gateway import Graph, Policy, ask, ask_approval, permit
-from tests.integration.small_graphs import chain, done
+from gateway import Graph, Policy, ask, ask_approval, async_effect, permit
+from tests.integration.small_graphs import chain, done, last_text
 
 SECRET = "the prompt is nobody's business"
 
@@ -30,8 +30,25 @@ async def reset(state: MessagesState) -> dict[str, Any]:
     leave = permit(POLICY, "reset_password", wanted, editable=Reset)
     if not leave:
         return {"messages": [AIMessage(leave.refusal)]}
-    done(f"reset {leave.arguments}")
-    return {"messages": [AIMessage("Reset.")]}
+    key = "reset:INC-42:user-123"
+    receipt = await async_effect(key, reset_account, arguments=dict(leave.arguments))
+    return {"messages": [AIMessage(f"Reset: {receipt['receipt']}.")]}
+
+
+async def reset_account(user: str, revoke_sessions: bool) -> dict[str, str]:
+    """Stands for the account system."""
+    done("reset")
+    return {"receipt": f"{user}-{'all' if revoke_sessions else 'reset'}"}
+
+
+async def pay(state: MessagesState) -> dict[str, Any]:
+    """Acts and asks nobody."""
+    paid = await async_effect(f"pay:{last_text(state)}", receipt, arguments={"cents": 100})
+    return {"messages": [AIMessage(paid["receipt"])]}
+
+
+async def receipt(cents: int) -> dict[str, str]:
+    return {"receipt": f"R-{cents}"}
 
 
 async def hesitate(state: MessagesState) -> dict[str, Any]:
@@ -59,6 +76,7 @@ async def wait(state: MessagesState) -> dict[str, Any]:
 STORIES: dict[str, Graph] = {
     "reset": Graph(chain(reset)),
     "hesitate": Graph(chain(hesitate)),
+    "pay": Graph(chain(pay)),
     "two": Graph(chain(two)),
     "stumble": Graph(chain(wait, stumble)),
 }

@@ -100,7 +100,7 @@ async def test_an_edit_is_on_record_before_and_after_with_action_tier_and_note(d
     said = {"action": "edit", "value": edit, "note": "the reset is enough"}
     status, body = await answer(desk, asked, json.dumps(said))
     assert status == 200, body
-    _, question, decided, _ = await rows(desk, asked)
+    _, question, decided, *_ = await rows(desk, asked)
     proposed = {"user": "user-123", "revoke_sessions": True}
     assert question["details"]["action"] == "reset_password"
     assert question["details"]["tier"] == "credential"
@@ -114,6 +114,20 @@ async def test_an_edit_is_on_record_before_and_after_with_action_tier_and_note(d
         "after": edit,
         "roles": ["manager"],
     }
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_a_run_that_acts_without_asking_is_on_record_to_its_end(
+    desk: Desk, store: bool
+) -> None:
+    done = await desk.create("pay", "a", store=store)
+    assert await told(desk, done) == [
+        ("requested", "mia"), ("effect_claimed", None), ("effect_done", None), ("completed", None)
+    ]  # fmt: skip
+    details = [row["details"] for row in await rows(desk, done)]
+    assert details[0]["model"] == "pay"
+    assert details[1]["key"] == "pay:a"
+    assert details[2] == {"key": "pay:a", "result": {"receipt": "R-100"}}
 
 
 async def test_every_reviewer_of_a_batch_is_on_record(desk: Desk) -> None:
@@ -231,7 +245,7 @@ async def test_no_prompt_no_output_and_no_credentials(desk: Desk) -> None:
     text = str(await desk.api.sql("SELECT * FROM fermata.audit ORDER BY run_id, seq"))
     assert "secret" not in text
     assert SECRET not in text
-    assert "Reset." not in text  # what the graph said
+    assert "Reset: " not in text  # what the graph said
     assert not any(key in text or key.split("_")[2] in text for key in desk.keys.values())
     assert "fk_" not in text
 

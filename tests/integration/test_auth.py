@@ -338,6 +338,9 @@ async def test_keys_from_the_command_line(empty_database_url: str) -> None:
     assert listed.split("\t")[:4] == [id, "shop", "anna", "clerk,manager"]
     assert "revoked" in listed
     assert key.split("_")[2] not in listed
+    posing = fermata(empty_database_url, *said[:-1], "system:expiry")
+    assert (posing.returncode, posing.stdout) == (2, "")
+    assert "begin no subject" in posing.stderr
     unknown = fermata(empty_database_url, "keys", "revoke", "0" * 16)
     assert (unknown.returncode, unknown.stdout) == (1, "")
     assert unknown.stderr.startswith("fermata: There is no key")

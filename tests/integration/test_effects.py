@@ -211,8 +211,8 @@ async def test_no_connection_is_held_while_the_call_runs(database_url: str) -> N
 
 async def test_the_audit_says_what_was_done_and_for_whom(api: Api) -> None:
     run_id = await api.run_of(await api.create("pay", "refund:5"))
-    assert await audited(api, run_id) == ["requested", "effect_claimed", "effect_done"]
-    first, claimed, done = await api.sql(
+    assert await audited(api, run_id) == ["requested", "effect_claimed", "effect_done", "completed"]
+    first, claimed, done, _ = await api.sql(
         "SELECT actor, details FROM fermata.audit WHERE run_id = %s ORDER BY seq", run_id
     )
     assert first["actor"] is not None

@@ -41,6 +41,34 @@ DELETE FROM fermata.responses
  WHERE id = %(id)s AND status = 'in_progress' AND lease_id = %(lease_id)s
 RETURNING id;
 
+-- name: finish_acted
+-- As finish_first, for a run that may have done effects: if it is in the audit, so is its end.
+WITH finished AS (
+    UPDATE fermata.responses
+       SET status = %(status)s, body = %(body)s::json, completed_at = now(), lease_id = NULL,
+           expires_at = now() + %(keep)s
+     WHERE id = %(id)s AND status = 'in_progress' AND lease_id = %(lease_id)s
+    RETURNING id, tenant, run_id
+), recorded AS (
+    INSERT INTO fermata.audit (tenant, run_id, event, response_id, details)
+    SELECT tenant, run_id, %(event)s, id, %(details)s::json
+      FROM finished WHERE EXISTS (SELECT 1 FROM fermata.audit a WHERE a.run_id = finished.run_id)
+)
+SELECT id FROM finished;
+
+-- name: forget_acted
+-- As forget_first, for a run that may have done effects.
+WITH gone AS (
+    DELETE FROM fermata.responses
+     WHERE id = %(id)s AND status = 'in_progress' AND lease_id = %(lease_id)s
+    RETURNING id, tenant, run_id
+), recorded AS (
+    INSERT INTO fermata.audit (tenant, run_id, event, response_id, details)
+    SELECT tenant, run_id, %(event)s, id, %(details)s::json
+      FROM gone WHERE EXISTS (SELECT 1 FROM fermata.audit a WHERE a.run_id = gone.run_id)
+)
+SELECT id FROM gone;
+
 -- ---------------------------------------------------------------- pausing
 
 -- name: pause_first

@@ -169,6 +169,8 @@ BAD: dict[str, Callable[[], str]] = {
     "a subject with NUL": lambda: token(sub="an\x00na"),
     "a subject that is half a character": lambda: token(sub="\ud800"),
     "a subject that is a number": lambda: token(sub=7),
+    "a subject that passes for silence": lambda: token(sub="system:expiry"),
+    "a subject that passes for an operator": lambda: token(sub="operator:root"),
     "a key's prefix": lambda: "fk_" + token(),
 }
 
