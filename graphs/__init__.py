@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
+
 from gateway import Graph, allow_all, ask_always
-from graphs import echo, refund, survey
+from graphs import assistant, echo, refund, survey
 from graphs.index_advisor import advisor, agent
 
 GRAPHS = {
@@ -37,3 +40,10 @@ GRAPHS = {
         description="Answers the last user text; calls a declared function the text asks about.",
     ),
 }
+
+if upstream := assistant.Upstream.of(os.environ):
+    GRAPHS["assistant"] = Graph(
+        partial(assistant.build, upstream),
+        description="Looks up contacts and sends mails, after a person has read them.",
+        interrupt_name="review_mail",
+    )

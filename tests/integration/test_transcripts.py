@@ -41,7 +41,8 @@ def _new_shop(module_database_url: str) -> None:
 
 
 def test_every_graph_that_is_served_has_a_transcript() -> None:
-    assert GRAPHS.keys() == MODULES.keys()
+    # The assistant has it in test_assistant.py, where it has a model.
+    assert GRAPHS.keys() - {"assistant"} == MODULES.keys()
 
 
 @pytest.mark.parametrize("model", MODULES)
