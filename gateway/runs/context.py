@@ -14,7 +14,7 @@ from gateway.runs.lookup import (
 from gateway.runs.principal import Principal
 from gateway.runs.refusals import on_record
 from gateway.store.db import Connection, Database, fetch_one
-from gateway.wire.history import Item
+from gateway.wire.history import Item, ItemReference
 from gateway.wire.request import CreateResponse
 
 
@@ -26,12 +26,13 @@ async def read_context(
     Raises `PreviousResponseNotFound`, `ResponseInProgress`, `NotFound` for a conversation,
     `InvalidRequest` for a reference to what is not stored.
     """
-    named = filter(None, (request.previous_response_id, request.conversation))
+    referred = [item.id for item in request.input if isinstance(item, ItemReference)]
+    named = filter(None, (request.previous_response_id, request.conversation, *referred))
     async with on_record(database, principal, *named), database.connection() as conn:
         history = await _history(conn, request, principal)
         items = await resolve_references(conn, principal.tenant, request.input)
-    added = without_echoes(history, items) if history else items
-    refuse_unresolved(added)
+        added = without_echoes(history, items) if history else items
+        refuse_unresolved(added)
     return history, added
 
 

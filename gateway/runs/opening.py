@@ -85,8 +85,6 @@ async def create(coordinator: Coordinator, request: CreateResponse, principal: P
             step.response_id, partial(coordinator.outcome_of, principal.tenant, step.response_id)
         )
     if execution is None:
-        # Calls that are not known here are the client's own, or another tenant's.
-        await strangers(coordinator.database, principal, call_ids if previous is None else ())
         return await _begin(coordinator, request, principal, served, history)
     coordinator.launch(execution)
     return LiveReply(execution)
@@ -97,8 +95,8 @@ async def _resolved(
 ) -> CreateResponse:
     async with database.connection() as conn:
         items = await resolve_references(conn, principal.tenant, request.input)
-    unknown = [item.id for item in items if isinstance(item, ItemReference)]
-    await strangers(database, principal, unknown)
+        unknown = [item.id for item in items if isinstance(item, ItemReference)]
+        await strangers(conn, principal, unknown)
     return replace(request, input=items)
 
 
@@ -113,6 +111,8 @@ async def _open(
 ) -> Execution | None:
     """What is opened in the transaction that read what is known: a run that goes on, a turn of a
     conversation."""
+    if previous is None:  # calls that are not known here are the client's own, or another tenant's
+        await strangers(conn, principal, answer_call_ids(request))
     if isinstance(step, Resume) and previous is not None and previous.run is not None:
         return await _accept(
             coordinator, conn, request, principal, served, previous, previous.run, step

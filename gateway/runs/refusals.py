@@ -22,7 +22,7 @@ from gateway.errors import (
     ReviewerNotAllowed,
 )
 from gateway.runs.principal import Principal
-from gateway.store.db import Database, execute
+from gateway.store.db import Connection, Database, execute
 from gateway.wire.ids import response_of_item
 
 OF_ANSWERS = (
@@ -51,14 +51,16 @@ async def on_record(database: Database, principal: Principal, *ids: str) -> Asyn
             await _refused(database, principal, refusal, refusal.call_id)
         raise
     except InvalidRequest as refusal:
-        await strangers(database, principal, ids, refusal.error_code)
+        async with database.connection() as conn:
+            await strangers(conn, principal, ids, refusal.error_code)
         raise
 
 
 async def strangers(
-    database: Database, principal: Principal, ids: Iterable[str], code: str = NotFound.code
+    conn: Connection, principal: Principal, ids: Iterable[str], code: str = NotFound.code
 ) -> None:
-    """Put on record that `principal` sent ids which belong to other tenants, if any does.
+    """Put on record that `principal` sent ids which belong to other tenants, if any does; in the
+    caller's transaction, if there is one.
 
     Only ids of our own making are looked up, so that a client's own tool calls cost nothing.
     """
@@ -66,21 +68,20 @@ async def strangers(
     ours = [id for id in named if _OURS.fullmatch(id)]
     if not ours:
         return
-    async with database.transaction() as conn:
-        await execute(
-            conn,
-            "record_stranger",
-            ids=ours,
-            tenant=principal.tenant,
-            actor=principal.subject,
-            code=code,
-        )
+    await execute(
+        conn,
+        "record_stranger",
+        ids=ours,
+        tenant=principal.tenant,
+        actor=principal.subject,
+        code=code,
+    )
 
 
 async def _refused(
     database: Database, principal: Principal, refusal: InvalidRequest, call_id: str
 ) -> None:
-    async with database.transaction() as conn:
+    async with database.connection() as conn:
         await execute(
             conn,
             "record_refusal",
