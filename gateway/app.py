@@ -25,6 +25,7 @@ from gateway.http import (
     interrupts,
     items,
     measuring,
+    metrics,
     models,
     responses,
     socket,
@@ -73,13 +74,14 @@ def create_app(settings: Settings, graphs: Mapping[str, Graph]) -> FastAPI:
         chat,
         interrupts,
         models,
+        metrics,
         health,
     ):
         app.include_router(routes.router)
     app.add_exception_handler(FermataError, on_fermata_error)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_middleware(Authenticated)
-    app.add_middleware(RequestFacts)
+    app.add_middleware(RequestFacts, observe=metrics.measured)
     return app
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,15 +19,20 @@ from gateway.wire.ids import new_id
 logger = logging.getLogger("fermata.http")
 
 _STARTS = frozenset(("http.response.start", "websocket.accept", "websocket.http.response.start"))
+_ACCEPTED = 101  # of a WebSocket: the server writes the status
+_CLOSED = 499  # nginx's, for a client that went before it was answered
 _SANE_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
 class RequestFacts:
     """Adds the request's id (the client's own if it is sane) and the time to the first byte, in
-    ms."""
+    ms. `observe` is told what was answered, with which status, after how many seconds in all."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(
+        self, app: ASGIApp, observe: Callable[[Scope, int, float], None] | None = None
+    ) -> None:
         self.app = app
+        self.observe = observe
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -35,12 +41,12 @@ class RequestFacts:
         started = time.perf_counter()
         request_id = _request_id(scope)
 
-        told = False
+        told = 0
 
         async def send_with_facts(message: Message) -> None:
             nonlocal told
             if message["type"] in _STARTS:
-                told = True
+                told = message.get("status", _ACCEPTED)
                 spent = int((time.perf_counter() - started) * 1000)
                 message["headers"] = [
                     *message.get("headers", ()),
@@ -58,6 +64,9 @@ class RequestFacts:
                 raise
             answer = error_response(FermataError("The server had an error; its log says more."))
             await answer(scope, receive, send_with_facts)
+        finally:
+            if self.observe is not None:
+                self.observe(scope, told or _CLOSED, time.perf_counter() - started)
 
 
 def _request_id(scope: Scope) -> bytes:

@@ -44,6 +44,7 @@ from gateway.runs.execution import Execution
 from gateway.runs.graph import ServedGraph
 from gateway.runs.lease import Leases
 from gateway.runs.ledger import Effects
+from gateway.runs.meter import METER
 from gateway.runs.rounds import every
 from gateway.store.batch import Batch
 from gateway.store.db import Database, fetch, fetch_one
@@ -152,6 +153,7 @@ class Coordinator:
     async def end(self, execution: Execution, end: Draft) -> None:
         """Commit, then tell."""
         await self._commit(execution, end)
+        METER.responses["paused" if end.asked else end.response_status] += 1
         execution.writer = end.writer
         execution.succeed(end.body)
         await execution.line.put(end.frames)
@@ -244,6 +246,11 @@ class Coordinator:
     def running(self, response_id: str) -> Execution | None:
         """The execution of this response, if this process moves it."""
         return self._running.get(response_id)
+
+    @property
+    def running_now(self) -> int:
+        """How many executions this process moves."""
+        return len(self._running)
 
     async def outcome_of(self, tenant: str, response_id: str) -> bytes:
         """The resource of a response once it has ended, whichever process moves it."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from gateway.errors import Unavailable
+from gateway.runs.meter import METER
 from gateway.runs.rounds import every
 from gateway.store.db import Connection, Cursor, Database, execute, fetch, send
 from gateway.wire.ids import new_id
@@ -132,5 +133,6 @@ class Leases:
         if current is None or current[0] != lease:
             return  # released while the beat was on its way
         del self._held[lease.id]
+        METER.leases_lost += 1
         logger.warning("lease of run %s was lost", lease.id)
         current[1]()

@@ -27,6 +27,7 @@ from gateway.runs.lookup import (
     refuse_unresolved,
     resolve_references,
 )
+from gateway.runs.meter import METER
 from gateway.runs.principal import Principal
 from gateway.runs.refusals import on_record, strangers
 from gateway.runs.replies import LiveReply, RepeatedReply, Reply, SaidReply
@@ -81,11 +82,13 @@ async def create(coordinator: Coordinator, request: CreateResponse, principal: P
     if isinstance(step, LeftOpen):
         return await _say(coordinator, request, principal, step.message)
     if isinstance(step, Repeat):
+        METER.answers["repeated"] += 1
         return RepeatedReply(
             step.response_id, partial(coordinator.outcome_of, principal.tenant, step.response_id)
         )
     if execution is None:
         return await _begin(coordinator, request, principal, served, history)
+    METER.answers["accepted"] += len(step.accepts)
     coordinator.launch(execution)
     return LiveReply(execution)
 

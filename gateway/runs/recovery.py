@@ -21,6 +21,7 @@ from gateway.runs.events import Failed
 from gateway.runs.execution import Execution, Frameline
 from gateway.runs.graph import Outset
 from gateway.runs.lease import acquired
+from gateway.runs.meter import METER
 from gateway.runs.reviewing import answer_expired
 from gateway.runs.rounds import every
 from gateway.store.checkpoints import load_checkpoints
@@ -106,6 +107,7 @@ async def take_over(coordinator: Coordinator, tenant: str, run_id: str, response
     if response["takeovers"] >= MOST_TAKEOVERS:
         await coordinator.end(execution, endings.draft(execution, _POISONED, coordinator.keep))
         return True
+    METER.takeovers += 1
     logger.warning("taking over response %s of run %s", response_id, run_id)
     coordinator.launch(execution)
     return True
@@ -141,6 +143,7 @@ async def _fail(coordinator: Coordinator, orphan: Row) -> bool:
             retention=coordinator.keep.response,
             details=audited.failure(error.error_code, error.message),
         )
+    METER.orphans_failed += failed
     return failed == 1
 
 

@@ -21,6 +21,7 @@ from gateway.errors import (
     NotFound,
     ReviewerNotAllowed,
 )
+from gateway.runs.meter import METER
 from gateway.runs.principal import Principal
 from gateway.store.db import Connection, Database, execute
 from gateway.wire.ids import response_of_item
@@ -47,6 +48,7 @@ async def on_record(database: Database, principal: Principal, *ids: str) -> Asyn
     try:
         yield
     except OF_ANSWERS as refusal:
+        METER.answers[refusal.error_code] += 1
         if refusal.call_id is not None:
             await _refused(database, principal, refusal, refusal.call_id)
         raise

@@ -32,6 +32,7 @@ from gateway.runs.execution import Execution, Frameline
 from gateway.runs.graph import Outset
 from gateway.runs.lease import Lease
 from gateway.runs.lookup import find_previous, plausible
+from gateway.runs.meter import METER
 from gateway.runs.principal import Principal
 from gateway.runs.refusals import on_record
 from gateway.runs.review import is_allowed, may_answer
@@ -183,6 +184,7 @@ async def answer_one(
     `ReviewerNotAllowed` and the refusals of an answer by `previous_response_id`.
     """
     item = FunctionCallOutput(call_id, output, {})
+    execution = None
     async with (
         on_record(coordinator.database, principal, call_id),
         coordinator.database.pipeline() as (conn, _),
@@ -195,11 +197,13 @@ async def answer_one(
             return
         if not step.last:
             await _keep(conn, principal, previous, call_id, step.values[call_id])
-            return
-        execution = await _resume(
-            coordinator, conn, principal, previous, previous.run, step, call_id
-        )
-    coordinator.launch(execution)
+        else:
+            execution = await _resume(
+                coordinator, conn, principal, previous, previous.run, step, call_id
+            )
+    METER.answers["accepted"] += 1
+    if execution is not None:
+        coordinator.launch(execution)
 
 
 async def answer_expired(coordinator: Coordinator, tenant: str, call_id: str) -> bool:

@@ -137,6 +137,12 @@ class Database:
             await send(conn, "bound_transaction", patience=self._patience)
             yield conn, pipe
 
+    def usage(self) -> tuple[int, int, int]:
+        """Connections that there are, those in use, and statements that wait for one."""
+        stats = self._pool.get_stats()
+        size = stats["pool_size"]
+        return size, size - stats["pool_available"], stats["requests_waiting"]
+
     async def reachable(self, within: float = 2.0) -> bool:
         """Whether a statement gets through within so many seconds."""
         try:

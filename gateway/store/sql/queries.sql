@@ -412,3 +412,14 @@ DELETE FROM fermata.runs
  WHERE id = ANY (ARRAY(SELECT id FROM fermata.runs
                               WHERE status IN ('completed', 'failed', 'cancelled', 'expired') AND expires_at <= now()
                               ORDER BY expires_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED));
+
+-- name: standing
+-- What is open, for /metrics: counted through the partial indexes of what is open, so that it costs what is open and
+-- not what is kept. Of all tenants: the route takes a role of its own.
+SELECT 'runs' AS what, 'waiting' AS status, (SELECT count(*) FROM fermata.runs WHERE status = 'waiting') AS count
+UNION ALL
+SELECT 'runs', 'stalled', (SELECT count(*) FROM fermata.runs WHERE status = 'stalled')
+UNION ALL
+SELECT 'responses', 'in_progress', (SELECT count(*) FROM fermata.responses WHERE status = 'in_progress')
+UNION ALL
+SELECT 'questions', 'pending', (SELECT count(*) FROM fermata.interrupts WHERE status = 'pending');
