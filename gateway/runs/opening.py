@@ -88,7 +88,8 @@ async def create(coordinator: Coordinator, request: CreateResponse, principal: P
         )
     if execution is None:
         return await _begin(coordinator, request, principal, served, history)
-    METER.answers["accepted"] += len(step.accepts)
+    if isinstance(step, Resume):
+        METER.answers["accepted"] += len(step.accepts)
     coordinator.launch(execution)
     return LiveReply(execution)
 

@@ -110,9 +110,11 @@ class Memory:
 
         One that is stored, or failed, or is too long, is not. Nor is an answer that continued what
         is stored: its questions are in the database, and cannot be answered once more from here.
+        Nor is a turn of a conversation, which has its own memory.
         """
         self._last = None
-        if request.store or (request.outputs and request.previous_response_id is not None):
+        answers_stored = bool(request.outputs) and request.previous_response_id is not None
+        if request.store or answers_stored or request.conversation is not None:
             return
         resource = parse(event)["response"]
         if resource["status"] not in ("completed", "incomplete"):
