@@ -79,19 +79,25 @@ async def create(coordinator: Coordinator, request: CreateResponse, principal: P
         execution = await _open(coordinator, conn, request, principal, served, previous, step)
         if isinstance(step, Start) and execution is None:
             history = await read_history(conn, principal.tenant, step.previous_id)
+    _count(step)
     if isinstance(step, LeftOpen):
         return await _say(coordinator, request, principal, step.message)
     if isinstance(step, Repeat):
-        METER.answers["repeated"] += 1
         return RepeatedReply(
             step.response_id, partial(coordinator.outcome_of, principal.tenant, step.response_id)
         )
     if execution is None:
         return await _begin(coordinator, request, principal, served, history)
-    if isinstance(step, Resume):
-        METER.answers["accepted"] += len(step.accepts)
     coordinator.launch(execution)
     return LiveReply(execution)
+
+
+def _count(step: Plan | LeftOpen) -> None:
+    """Committed: the answers are taken."""
+    if isinstance(step, Resume):
+        METER.answers["accepted"] += len(step.accepts)
+    elif isinstance(step, Repeat):
+        METER.answers["repeated"] += 1
 
 
 async def _resolved(
