@@ -6,7 +6,7 @@ import os
 from functools import partial
 
 from gateway import Graph, allow_all, ask_always
-from graphs import assistant, echo, refund, survey
+from graphs import assistant, echo, refund, service_desk, survey
 from graphs.index_advisor import advisor, agent
 
 GRAPHS = {
@@ -16,6 +16,12 @@ GRAPHS = {
         interrupt_name="review_refund",
         # Said here because the gateway, reading the source, must take an effect for an unknown.
         live={"announce_review", "review_refund", "notify_customer"},
+    ),
+    "service-desk": Graph(
+        service_desk.build(),
+        description="Does what a ticket wants, after a person has approved what is risky."
+        " Try: Restart payments in production, INC-43.",
+        live={"propose_action", "request_approval", "revise", "record_result", "stop"},
     ),
     "index-advisor": Graph(
         advisor.build(),

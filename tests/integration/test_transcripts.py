@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from openai import AsyncOpenAI
 
-from graphs import GRAPHS, echo, index_advisor, refund, survey
+from graphs import GRAPHS, echo, index_advisor, refund, service_desk, survey
 from graphs.index_advisor import advisor, agent
 from tests.integration.transcripts import play, transcript
 
@@ -19,6 +19,7 @@ MODULES: dict[str, ModuleType] = {
     "index-advisor": advisor,
     "index-agent": agent,
     "index-agent-alone": index_advisor,
+    "service-desk": service_desk,
     "survey": survey,
 }
 WEATHER = {

@@ -66,13 +66,24 @@ def _turns(lines: Sequence[Line]) -> Iterator[Turn]:
         rest = rest[len(said) + len(told) :]
 
 
-async def play(client: AsyncOpenAI, model: str, turns: Iterable[Turn], **fields: Any) -> Any:
-    """Hold the conversation, as streams; each turn must be told as written. The last response."""
+async def play(
+    client: AsyncOpenAI,
+    model: str,
+    turns: Iterable[Turn],
+    reviewer: AsyncOpenAI | None = None,
+    **fields: Any,
+) -> Any:
+    """Hold the conversation, as streams; each turn must be told as written. The last response.
+
+    `reviewer` sends the answers, if they are not the client's to give.
+    """
     response: Any = None
     for turn in turns:
         request = {"previous_response_id": response.id, **fields} if response else fields
         said = _input(turn.said, response)
-        stream = await client.responses.create(model=model, input=said, stream=True, **request)
+        answers = any(line.role == "output" for line in turn.said)
+        who = reviewer if answers and reviewer is not None else client
+        stream = await who.responses.create(model=model, input=said, stream=True, **request)
         async for event in stream:
             response = getattr(event, "response", response)
         assert response.status == "completed", response.error
