@@ -15,10 +15,13 @@ from gateway.app import create_app
 from gateway.runs.run import RunStatus
 from gateway.settings import SETTINGS, Settings
 from gateway.store.checkpoints import TABLES
+from gateway.store.db import SQL
 from tests.docs.pages import DOCS, ROOT, pages, rows, section
 
 REFERENCE = DOCS / "reference"
-ERRORS, HTTP, SCHEMA = (REFERENCE / f"{name}.md" for name in ("errors", "http", "schema"))
+AUDIT, ERRORS, HTTP, SCHEMA = (
+    REFERENCE / f"{name}.md" for name in ("audit", "errors", "http", "schema")
+)
 
 
 # --- settings --------------------------------------------------------------------------------
@@ -113,6 +116,22 @@ def test_every_route_is_documented_and_there() -> None:
     assert documented == {
         (path, method.upper()) for path, methods in served.items() for method in methods
     }
+
+
+# --- the audit -------------------------------------------------------------------------------
+
+
+def test_every_event_of_the_audit_is_documented_and_written_somewhere() -> None:
+    documented = {row[0] for row in rows(section(AUDIT, "Events"))}
+    statements = "\n".join(SQL.values())
+    sources = "".join(file.read_text() for file in (ROOT / "gateway").rglob("*.py"))
+    # The first text of what is inserted is the event; else it is a parameter, told in Python.
+    inserted = re.findall(r"INSERT INTO fermata\.audit [^;']*?SELECT ([^;']*?)'(\w+)'", statements)
+    told = {event for before, event in inserted if "%(event)s" not in before}
+    told |= set(re.findall(r"""(?:Recorded\(|\bevent"?[:=] ?)"([a-z_]+)\"""", sources))
+    assert told <= documented
+    assert all(f"'{event}'" in statements or f'"{event}"' in sources for event in documented)
+    assert len(told) > 10
 
 
 # --- the schema ------------------------------------------------------------------------------
