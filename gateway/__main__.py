@@ -1,4 +1,4 @@
-"""The command line: `fermata serve`, `migrate`, `sweep`, `keys`, `effects`, `audit`."""
+"""The command line: `fermata serve`, `worker`, `migrate`, `sweep`, `keys`, `effects`, `audit`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 import uvicorn
+import uvloop
 from uvicorn.supervisors import Multiprocess
 
-from gateway.app import create_app, start_log
+from gateway.app import create_app, start_log, work
 from gateway.commands import audit, effects
 from gateway.commands.connection import with_connection
 from gateway.errors import FermataError, StartupError
@@ -69,6 +70,11 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host")
     serve.add_argument("--port", type=int)
     serve.set_defaults(run=_serve)
+    worker = commands.add_parser(
+        "worker", help="recovery, background responses and sweeps, without HTTP"
+    )
+    worker.add_argument("--graphs", help="module:NAME, or the path of a langgraph.json")
+    worker.set_defaults(run=_worker)
     commands.add_parser(
         "migrate", help="bring the database's schema up to date, no more"
     ).set_defaults(run=_migrate)
@@ -134,6 +140,12 @@ def _serve(settings: Settings, _: argparse.Namespace) -> None:
     server.run()
     if not server.started:
         raise StartupError("The gateway could not start; the log above says why.")
+
+
+def _worker(settings: Settings, _: argparse.Namespace) -> None:
+    graphs = load_graphs(settings.graphs)
+    print(f"Fermata works on {', '.join(graphs)}", flush=True)
+    uvloop.run(work(settings, graphs))
 
 
 def _config(settings: Settings, app: Any) -> uvicorn.Config:
@@ -214,7 +226,12 @@ def _sweep(settings: Settings, _: argparse.Namespace) -> None:
 
 async def _sweep_once(settings: Settings) -> None:
     async with open_database(settings.database_url or "", size=1) as database:
-        swept = await sweep(database, settings.response_retention, settings.effect_retention)
+        swept = await sweep(
+            database,
+            settings.response_retention,
+            settings.effect_retention,
+            events=settings.event_retention,
+        )
     log_swept(swept)
     print(
         f"Expired {swept.expired_runs} runs; deleted {swept.deleted_runs} runs"

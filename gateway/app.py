@@ -40,6 +40,7 @@ from gateway.runs.coordinator import Coordinator
 from gateway.runs.endings import Keep
 from gateway.runs.graph import Graph
 from gateway.runs.lease import Leases
+from gateway.runs.pickup import start_for_ever
 from gateway.runs.recovery import recover_for_ever, sweep_for_ever
 from gateway.settings import Settings
 from gateway.store.db import DatabaseAway, migrate, open_database
@@ -93,6 +94,16 @@ def worker_app() -> FastAPI:
     return create_app(settings, load_graphs(settings.graphs))
 
 
+async def work(settings: Settings, graphs: Mapping[str, Graph]) -> None:
+    """A process without HTTP: recovery, background responses and sweeps, until SIGTERM or
+    SIGINT."""
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    async with _running(settings, graphs, http=False):
+        await ended.wait()
+
+
 def start_log(level: str) -> None:
     """Log lines to stderr, from `level` on."""
     logging.basicConfig(
@@ -102,7 +113,9 @@ def start_log(level: str) -> None:
 
 
 @asynccontextmanager
-async def _running(settings: Settings, graphs: Mapping[str, Graph]) -> AsyncIterator[Gateway]:
+async def _running(
+    settings: Settings, graphs: Mapping[str, Graph], *, http: bool = True
+) -> AsyncIterator[Gateway]:
     if settings.database_url is None:
         raise StartupError("create_app needs settings.database_url; `fermata serve` can embed one.")
     confine_graphs(asyncio.get_running_loop())
@@ -119,13 +132,17 @@ async def _running(settings: Settings, graphs: Mapping[str, Graph]) -> AsyncIter
             wait=settings.interrupt_ttl,
             response=settings.response_retention,
             effects=settings.effect_retention,
+            events=settings.event_retention,
         )
         leases = Leases(database, settings.lease_ttl)
         coordinator = Coordinator(database, leases, await serve_graphs(graphs), keep)
-        authenticator = authenticator_of(settings, database)
+        authenticator = authenticator_of(settings, database) if http else None
         gateway = Gateway(settings, coordinator, int(time.time()), authenticator)
         await stack.enter_async_context(_background(gateway))
         stack.push_async_callback(coordinator.close, settings.shutdown_grace)
+        if not http:
+            yield gateway
+            return
         with _closing_on_signal(coordinator, settings):
             yield gateway
 
@@ -172,11 +189,12 @@ async def _background(gateway: Gateway) -> AsyncIterator[None]:
         while not gateway.migrated:
             await asyncio.sleep(MIGRATION_RETRY)
             await _migrate_once(gateway)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(coordinator.leases.beat_for_ever())
-            group.create_task(coordinator.watch())
+        async with coordinator.leases.beating(), asyncio.TaskGroup() as group:
+            group.create_task(coordinator.watch_for_ever())
             group.create_task(recover_for_ever(coordinator))
             group.create_task(sweep_for_ever(coordinator, settings.sweep_interval))
+            if settings.background_runs:
+                group.create_task(start_for_ever(coordinator, settings.background_runs))
 
     task = asyncio.create_task(work())
     try:

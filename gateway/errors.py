@@ -16,8 +16,9 @@
     │   ├── InterruptExpired         410 interrupt_expired
     │   ├── InterruptClosed          410 interrupt_closed
     │   ├── BodyTooLarge             413 request_too_large
-    │   └── ConversationLocked       400 conversation_locked
+    │   ├── ConversationLocked       400 conversation_locked
     │                                    retry: a response works on it; OpenAI's status and code
+    │   └── IdempotencyKeyReused     422 idempotency_key_reused
     ├── ResponseInProgress           409 response_in_progress
     │                                    retry: somebody is working on it
     ├── Unavailable                  503 service_unavailable
@@ -190,6 +191,13 @@ class ConversationLocked(InvalidRequest):
             " Please retry in a few seconds.",
             param="conversation",
         )
+
+
+class IdempotencyKeyReused(InvalidRequest):
+    """The Idempotency-Key came with another body before."""
+
+    status = 422
+    code = "idempotency_key_reused"
 
 
 class ResponseInProgress(FermataError):

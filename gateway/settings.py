@@ -277,6 +277,18 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "deleted can happen again.",
         parse_duration,
     ),
+    Setting(
+        "EVENT_RETENTION",
+        "24h",
+        "How long the stream of a background response can be rejoined after its end.",
+        parse_duration,
+    ),
+    Setting(
+        "BACKGROUND_RUNS",
+        "50",
+        "Most background responses that a process runs at a time; 0: none, workers run them.",
+        _whole(0, 10_000),
+    ),
     Setting("SWEEP_INTERVAL", "60s", "How often what has expired is looked for.", parse_duration),
     Setting(
         "LEASE_TTL",
@@ -344,6 +356,8 @@ class Settings:
     interrupt_ttl: timedelta
     response_retention: timedelta
     effect_retention: timedelta | None
+    event_retention: timedelta
+    background_runs: int
     sweep_interval: timedelta
     lease_ttl: timedelta
     max_body_bytes: int

@@ -16,11 +16,13 @@ from starlette.responses import Response
 from gateway.errors import FermataError
 from gateway.http.auth import principal_of
 from gateway.http.body import read_body
+from gateway.http.idempotency import key_of
 from gateway.http.leaving import result_of
 from gateway.http.sse import stream
 from gateway.http.state import Gateway, ready
 from gateway.http.tasks import task_reply
 from gateway.runs import opening
+from gateway.runs.idempotency import Key
 from gateway.runs.principal import Principal
 from gateway.runs.replies import Reply
 from gateway.wire import encoding
@@ -37,7 +39,8 @@ async def create_completion(request: Request) -> Response:
     gateway = ready(request)
     wanted = parse_chat(await read_body(request, gateway.settings.max_body_bytes))
     task = task_reply(gateway, request.headers, wanted.create)
-    reply = task or await _opened(gateway, wanted, principal_of(request))
+    key = key_of(request, wanted.create)
+    reply = task or await _opened(gateway, wanted, principal_of(request), key)
     if wanted.create.stream:
         settings = gateway.settings
         told = _ChatReply(reply, Chunks(include_usage=wanted.include_usage))
@@ -46,10 +49,12 @@ async def create_completion(request: Request) -> Response:
     return Response(completion(resource), media_type="application/json")
 
 
-async def _opened(gateway: Gateway, wanted: ChatRequest, principal: Principal) -> Reply:
+async def _opened(
+    gateway: Gateway, wanted: ChatRequest, principal: Principal, key: Key | None
+) -> Reply:
     """The reply. A refusal names the parameter as the chat client calls it."""
     try:
-        return await opening.create(gateway.coordinator, wanted.create, principal)
+        return await opening.create(gateway.coordinator, wanted.create, principal, key)
     except FermataError as error:
         error.param = wanted.param(error.param)
         raise

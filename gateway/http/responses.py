@@ -7,15 +7,19 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.errors import Unavailable
+from gateway.errors import InvalidRequest, Unavailable
 from gateway.http.auth import principal_of
 from gateway.http.body import read_body
 from gateway.http.extensions import with_extensions
+from gateway.http.idempotency import key_of
 from gateway.http.leaving import result_of
 from gateway.http.sse import stream
-from gateway.http.state import gateway_of
+from gateway.http.state import Gateway, gateway_of
 from gateway.http.tasks import task_reply
 from gateway.runs import opening, withdrawal
+from gateway.runs.following import FollowedReply, rejoin
+from gateway.runs.principal import Principal
+from gateway.runs.replies import Reply
 from gateway.runs.retrieval import retrieve
 from gateway.wire import encoding
 from gateway.wire.request import parse_create
@@ -34,23 +38,57 @@ async def create_response(request: Request) -> Response:
     if not gateway.migrated:
         raise Unavailable("The database is not ready yet.")
     task = task_reply(gateway, request.headers, wanted)
+    key = key_of(request, wanted)
     wanted = with_extensions(wanted, request.headers)
-    reply = task or await opening.create(gateway.coordinator, wanted, principal)
+    reply = task or await opening.create(gateway.coordinator, wanted, principal, key)
     if wanted.stream:
         settings = gateway.settings
         return stream(reply, keepalive=settings.keepalive, grace=settings.shutdown_grace)
     if wanted.background and task is None:
-        database = gateway.coordinator.database
-        return Response(await retrieve(database, reply.response_id, principal), media_type=JSON)
+        return Response(await _as_accepted(gateway, reply, principal), media_type=JSON)
     return Response(await result_of(reply, request), media_type=JSON)
+
+
+async def _as_accepted(gateway: Gateway, reply: Reply, principal: Principal) -> bytes:
+    """Queued; a repeat sees how far it is."""
+    if isinstance(reply, FollowedReply) and reply.accepted is not None:
+        return reply.accepted
+    return await retrieve(gateway.coordinator.database, reply.response_id, principal)
 
 
 @router.get("/v1/responses/{response_id}", response_model=None)
 async def retrieve_response(request: Request, response_id: str) -> Response:
-    """A stored response as it stands, with what reviewers' answers made of it."""
+    """A stored response as it stands, with what reviewers' answers made of it; with `stream`, its
+    events again."""
+    if _is_true(request.query_params.get("stream"), "stream"):
+        return await _rejoin(request, response_id)
     database = gateway_of(request).coordinator.database
     body = await retrieve(database, response_id, principal_of(request))
     return Response(body, media_type=JSON)
+
+
+async def _rejoin(request: Request, response_id: str) -> Response:
+    gateway = gateway_of(request)
+    after = _number(request.query_params.get("starting_after"))
+    reply = await rejoin(gateway.coordinator, response_id, principal_of(request), after)
+    settings = gateway.settings
+    return stream(reply, keepalive=settings.keepalive, grace=settings.shutdown_grace)
+
+
+def _is_true(text: str | None, param: str) -> bool:
+    if text is not None and text not in ("true", "false"):
+        raise InvalidRequest(f"'{param}' is true or false.", param=param)
+    return text == "true"
+
+
+def _number(text: str | None) -> int | None:
+    if text is None:
+        return None
+    # The length first: int() refuses to read thousands of digits with an error of its own.
+    if not (len(text) < 10 and text.isascii() and text.isdigit()):
+        message = "The number of an event is needed, as in its sequence_number."
+        raise InvalidRequest(message, param="starting_after")
+    return int(text)
 
 
 @router.post("/v1/responses/{response_id}/cancel", response_model=None)

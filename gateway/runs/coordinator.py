@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -32,6 +32,7 @@ from gateway.runs.events import (
     Completed,
     Failed,
     MessageDone,
+    Outcome,
     Paused,
     Piece,
     Progress,
@@ -45,8 +46,11 @@ from gateway.runs.graph import ServedGraph
 from gateway.runs.lease import Leases
 from gateway.runs.ledger import Effects
 from gateway.runs.meter import METER
+from gateway.runs.retold import Retold
 from gateway.runs.rounds import every
+from gateway.runs.watch import Watch
 from gateway.store.batch import Batch
+from gateway.store.checkpoints import StepMemory
 from gateway.store.db import Database, fetch, fetch_one
 from gateway.store.responses import (
     Ending,
@@ -55,12 +59,14 @@ from gateway.store.responses import (
     forget_first,
     open_first,
 )
+from gateway.wire.items import Usage
 from gateway.wire.writer import Frames, Writer
 
 logger = logging.getLogger("fermata.runs")
 
 FINISH_PATIENCE = 60.0  # seconds that an ending is tried again while the database is away
-WATCH_INTERVAL = 0.1  # seconds between two looks at responses that other processes move
+LONGEST_BACKOFF = 60.0  # seconds
+CANCEL_LOOK = 0.5  # seconds between two looks at what others want to end
 
 
 class Coordinator:
@@ -83,7 +89,9 @@ class Coordinator:
         self.effects = Effects(database, leases.owner)
         self._running: dict[str, Execution] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._watched: dict[str, asyncio.Future[None]] = {}
+        self.watch = Watch(database)
+        self.queued = asyncio.Event()
+        """Set when there may be something to start, and room for it."""
         self.openings = Batch[NewResponse, None](self._write_openings)
         self.completions = Batch[Ending, bool](self._write_completions)
         self.closing = False
@@ -92,14 +100,19 @@ class Coordinator:
 
     # --- stream ---
 
+    @property
+    def in_background(self) -> int:
+        """How many background responses this process moves."""
+        return sum(1 for execution in self._running.values() if execution.journal is not None)
+
     def launch(self, execution: Execution) -> None:
         """Committed: the run may move."""
         if execution.lease is not None:
-            lost = LeaseLost("Another process took this run over.")
-            self.leases.hold(execution.lease, lambda: execution.stop(lost))
+            self.leases.hold(execution.lease, lambda: execution.stop(_taken_over()))
         ledger = self.effects.of_run(execution.current, execution.lease)
         execution.ledger = ledger
         execution.current = replace(execution.current, ledger=ledger)
+        self._record_steps(execution)
         self._running[execution.response_id] = execution
         task = asyncio.create_task(self._move(execution), name=execution.response_id)
         execution.task = task
@@ -121,16 +134,77 @@ class Coordinator:
             if execution.lease is not None:
                 self.leases.drop(execution.lease)
             await execution.line.end()
+            self.queued.set()
 
     async def _stream(self, execution: Execution) -> None:
-        writer, line = execution.writer, execution.line
-        await line.put(writer.begin())
+        line = execution.line
+        if not execution.told:
+            await line.put(execution.writer.begin())
         enter_database(self.database)
+        outcome = await self._attempt(execution)
+        if execution.retold is not None:
+            outcome = await self._attempt_again(execution, execution.retold, outcome)
+            await line.put(_all_written(execution.writer, execution.retold.settle()))
+        await self._finish(execution, outcome)
+
+    async def _attempt(self, execution: Execution) -> Outcome:
+        writer, line, retold = execution.writer, execution.line, execution.retold
         async for event in execution.served.run(execution.outset, execution.current):
             if isinstance(event, Paused | Completed | Failed):
-                await self._finish(execution, event)
-                return
-            await line.put(_written(writer, event))
+                return event
+            if retold is None:
+                await line.put(_written(writer, event))
+            else:
+                await line.put(_all_written(writer, retold.pieces(event)))
+        raise RunFailed("The graph gave no outcome.", code="server_error")
+
+    async def _attempt_again(
+        self, execution: Execution, retold: Retold, outcome: Outcome
+    ) -> Outcome:
+        """Try what raised again, from its last finished step, as often as its author allows."""
+        declared = execution.served.declared
+        pause = declared.backoff.total_seconds()
+        usage = outcome.usage
+        for attempt in range(declared.retries):
+            if not isinstance(outcome, Failed) or outcome.final or outcome.refused_answer:
+                break
+            logger.warning(
+                "response %s: attempt %d failed, the next in %.1f s",
+                execution.response_id,
+                attempt + 1,
+                pause,
+            )
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_BACKOFF)
+            retold.rewind()
+            execution.outset = execution.outset.again_from_its_last_step()
+            outcome = await self._attempt(execution)
+            usage = _sum(usage, outcome.usage)
+        return replace(outcome, usage=usage)
+
+    def _record_steps(self, execution: Execution) -> None:
+        """Runs whose steps may be gone over again know where each step ends."""
+        retold = execution.retold
+        if execution.served.declared.retries and retold is None:
+            retold = execution.retold = Retold()
+        if retold is None:
+            return
+        memory = execution.outset.memory
+        if not isinstance(memory, StepMemory):
+            memory = StepMemory(memory, prunes=execution.served.prunes)
+            execution.outset.memory = memory
+        journal = execution.journal
+
+        async def on_step(root: bool) -> None:
+            closing = _all_written(execution.writer, retold.settle()) if root else []
+            if journal is not None:
+                await journal.step(closing, root)
+            else:
+                await execution.line.put(closing)
+
+        memory.on_step = on_step
+        if journal is not None:
+            memory.on_writes = journal.soon
 
     # --- finish ---
 
@@ -152,11 +226,13 @@ class Coordinator:
 
     async def end(self, execution: Execution, end: Draft) -> None:
         """Commit, then tell."""
+        if execution.journal is not None:
+            await execution.journal.close()
         await self._commit(execution, end)
         METER.responses["paused" if end.asked else end.response_status] += 1
         execution.writer = end.writer
         execution.succeed(end.body)
-        await execution.line.put(end.frames)
+        await execution.line.last(end.frames)
 
     async def _commit(self, execution: Execution, end: Draft) -> None:
         """Store the ending; while the database is away, try again: the work is done and must not
@@ -192,7 +268,7 @@ class Coordinator:
             await endings.store_ending(self.database, execution, end, self.keep)
 
     async def _store_completion(self, execution: Execution, end: Draft) -> None:
-        if execution.stored:
+        if execution.stored or execution.keyed:
             row = endings.ending_of(execution, end, self.keep)
             written = await self.completions.add(row)
         else:
@@ -239,7 +315,7 @@ class Coordinator:
         execution.give_up(error)
         if execution.lease is None:
             self.abandoned.add(execution.response_id)
-        await execution.line.put(execution.writer.fail(error))
+        await execution.line.lose(execution.writer.fail(error))
 
     # --- what others move, and what has ended ---
 
@@ -257,35 +333,28 @@ class Coordinator:
         running = self._running.get(response_id)
         if running is not None:
             return await asyncio.shield(running.ended)
-        await self._settled(response_id)
+        await self.watch.settled(response_id)
         async with self.database.connection() as conn:
             row = await fetch_one(conn, "response", tenant=tenant, id=response_id)
         if row is None:
             raise NotFound(f"Response with id '{response_id}' not found.")
         return str(row["body"]).encode()
 
-    async def _settled(self, response_id: str) -> None:
-        """Wait until the response is no longer in progress, wherever it runs."""
-        async with self.database.connection() as conn:
-            if await fetch(conn, "settled", ids=[response_id]):
-                return
-        future = self._watched.get(response_id)
-        if future is None:
-            future = asyncio.get_running_loop().create_future()
-            self._watched[response_id] = future
-        await asyncio.shield(future)
+    async def watch_for_ever(self) -> None:
+        """Look after all that other processes do and this one has to know, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.watch.look_for_ever())
+            group.create_task(every(CANCEL_LOOK, self._end_cancelled, "the look for cancellations"))
 
-    async def watch(self) -> None:
-        """Look after all that somebody on this process waits for, with one query a round."""
-        await every(WATCH_INTERVAL, self._look, "the watch")
-
-    async def _look(self) -> None:
-        if not self._watched:
+    async def _end_cancelled(self) -> None:
+        mine = [id for id, one in self._running.items() if one.journal is not None]
+        if not mine:
             return
         async with self.database.connection() as conn:
-            rows = await fetch(conn, "settled", ids=list(self._watched))
+            rows = await fetch(conn, "to_be_cancelled", ids=mine)
         for row in rows:
-            self._watched.pop(row["id"]).set_result(None)
+            if (execution := self.running(row["id"])) is not None:
+                execution.cancel("The response was cancelled.")
 
     # --- the end of the process ---
 
@@ -294,6 +363,7 @@ class Coordinator:
         self.closing = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace.total_seconds())
+        self.watch.close()
         for execution in list(self._running.values()):
             execution.stop(Unavailable("This process is shutting down."))
         if self._tasks:
@@ -305,6 +375,18 @@ class Coordinator:
             logger.warning("the leases could not be released; they end by themselves")
 
 
+def _taken_over() -> LeaseLost:
+    return LeaseLost("Another process took this run over.")
+
+
+def _sum(one: Usage | None, other: Usage | None) -> Usage | None:
+    return one + other if one is not None and other is not None else one or other
+
+
+def _all_written(writer: Writer, pieces: Iterable[Piece]) -> Frames:
+    return [frame for piece in pieces for frame in _written(writer, piece)]
+
+
 def _written(writer: Writer, piece: Piece) -> Frames:
     if isinstance(piece, TextDelta):
         return writer.text(piece.message_id, piece.text)
@@ -312,7 +394,9 @@ def _written(writer: Writer, piece: Piece) -> Frames:
 
 
 _WRITERS: Mapping[type, Callable[[Writer, Any], Frames]] = {
-    MessageDone: lambda writer, piece: writer.close(piece.message_id),
+    MessageDone: lambda writer, piece: writer.close(
+        piece.message_id, "incomplete" if piece.cut else "completed"
+    ),
     RefusalDelta: lambda writer, piece: writer.refusal(piece.message_id, piece.text),
     ReasoningDelta: lambda writer, piece: writer.reasoning(piece.message_id, piece.text),
     ToolCall: lambda writer, piece: writer.function_call(

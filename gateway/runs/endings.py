@@ -38,11 +38,12 @@ REPLAY = timedelta(hours=24)
 @dataclass(frozen=True, slots=True)
 class Keep:
     """How long things stay: a wait until it expires, a response and the record of a settled effect
-    until they are deleted (None: for ever)."""
+    until they are deleted (None: for ever), the events of a background response after its end."""
 
     wait: timedelta
     response: timedelta
     effects: timedelta | None = None
+    events: timedelta = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ async def store_ending(database: Database, execution: Execution, end: Draft, kee
     if execution.conversation is not None:
         await _store_turn(database, execution, end, keep, execution.conversation)
         return
-    if execution.lease is not None and not _stays(end):
+    if execution.lease is not None and execution.journal is None and not _stays(end):
         async with database.connection() as conn:
             ended = await _end_resumed(conn, execution, execution.lease, end, keep)
             _held(ended)
@@ -127,6 +128,8 @@ async def _store_turn(
 
 async def _send_ending(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> Cursor:
     """All statements of the ending; the cursor says whether it was ours to write."""
+    if execution.journal is not None:
+        await execution.journal.append_last(conn, end.frames)
     if execution.lease is None and not end.asked:
         return await _complete_first(conn, execution, end, keep)
     if execution.lease is None:
@@ -238,10 +241,10 @@ def _draft_failure(execution: Execution, outcome: Failed, writer: Writer) -> Dra
     error: FermataError = RunFailed(outcome.message, code=outcome.code)
     frames = writer.fail(error, usage=outcome.usage)
     status, event = RunStatus.FAILED, "failed"
-    reopens = execution.lease is not None and outcome.refused_answer
+    reopens = execution.accepted and outcome.refused_answer
     if reopens:
         status, event = RunStatus.WAITING, "reopened"
-    elif execution.lease is not None and not outcome.final:
+    elif execution.accepted and not outcome.final:
         status, event = RunStatus.STALLED, "stalled"
     recorded = Recorded(event, audited.failure(error.error_code, error.message))
     body = writer.resource()

@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from gateway.errors import FermataError, RunFailed
 from gateway.human.run import CurrentRun
 from gateway.runs.graph import Outset, ServedGraph
+from gateway.runs.journal import Journal
 from gateway.runs.lease import Lease
 from gateway.runs.ledger import RunLedger
+from gateway.runs.retold import Retold
 from gateway.wire.request import Tool
 from gateway.wire.writer import DONE, Frames, Writer
 
@@ -42,6 +45,14 @@ class Frameline:
             else:
                 queue.put_nowait(frame)
 
+    async def last(self, frames: Frames) -> None:
+        """The ending, which is on record."""
+        await self.put(frames)
+
+    async def lose(self, frames: Frames) -> None:
+        """The end of what this process can say."""
+        await self.put(frames)
+
     async def end(self) -> None:
         """Nothing more comes."""
         if self._queue is not None:
@@ -63,16 +74,20 @@ class Frameline:
             yield frame
 
 
+Line: TypeAlias = Frameline | Journal
+"""Where a run's frames go: to the client that waits for them, or on record for whoever follows."""
+
+
 @dataclass(eq=False, slots=True)
 class Execution:
-    """A run that this process moves. `lease` is None for a first request, which conflicts with
-    nobody."""
+    """A run that this process moves. `lease` is None for a first request in the foreground, which
+    conflicts with nobody."""
 
     served: ServedGraph
     current: CurrentRun
     outset: Outset
     writer: Writer
-    line: Frameline
+    line: Line
     stored: bool
     only_calls: bool
     lease_id: str
@@ -84,6 +99,14 @@ class Execution:
     lease: Lease | None = None
     ledger: RunLedger | None = None
     """Where its effects are kept, from its launch on."""
+    journal: Journal | None = None
+    """Of a background response: its line, and the record of its finished steps."""
+    retold: Retold | None = None
+    """Of a run whose steps may be gone over again."""
+    told: bool = False
+    """An earlier holder has told that the run started."""
+    keyed: bool = False
+    """An Idempotency-Key names this response: it can be asked for again, stored or not."""
     stop_reason: FermataError | None = None
     """Why the task was cancelled, when it was: told to the client."""
     ending: bool = False
@@ -101,6 +124,17 @@ class Execution:
     def acted(self) -> bool:
         """Whether the run may have done effects."""
         return self.ledger is not None and self.ledger.used
+
+    @property
+    def accepted(self) -> bool:
+        """Whether an accepted answer stands behind it."""
+        return self.outset.answers is not None
+
+    @property
+    def stoppable(self) -> bool:
+        """Whether it may be cancelled by request: what is under way in the foreground with an
+        accepted answer is carried out."""
+        return self.lease is None or self.journal is not None
 
     @property
     def cancellable(self) -> bool:
@@ -134,6 +168,7 @@ class Execution:
 
 async def frames_of(execution: Execution) -> AsyncIterator[bytes]:
     """All frames of the execution, `[DONE]` included."""
+    assert isinstance(execution.line, Frameline)  # what is on record is followed, not read
     async for frame in execution.line.read():
         yield frame
     yield DONE

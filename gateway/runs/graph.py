@@ -25,6 +25,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -32,6 +33,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.runnables import RunnableConfig
+from langgraph.channels import DeltaChannel
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.errors import is_invalid_resume
 from langgraph.graph import StateGraph
@@ -54,7 +56,7 @@ from gateway.runs.events import (
 from gateway.runs.progress import MODES, progress
 from gateway.runs.speech import speaking_nodes
 from gateway.runs.transcript import Transcript
-from gateway.store.checkpoints import RunMemory, new_memory
+from gateway.store.checkpoints import RunMemory, StepMemory, new_memory
 from gateway.wire import encoding
 
 logger = logging.getLogger("fermata.graph")
@@ -62,6 +64,7 @@ logger = logging.getLogger("fermata.graph")
 AnyGraph: TypeAlias = Pregel[Any, Any, Any, Any] | StateGraph[Any, Any, Any, Any]
 Factory: TypeAlias = Callable[..., "AnyGraph | Awaitable[AnyGraph]"]
 
+A_SECOND = timedelta(seconds=1)
 STRICT_RESUME = "__pregel_strict_resume"  # private to LangGraph; a contract test watches it
 _TASK_NOTE = re.compile(r"During task with name '([^']+)'")
 _CALL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -80,9 +83,12 @@ class Graph:
     names (`"node"`, `"subgraph:node"`), True for all, False for none; None infers it (see
     `runs.speech`). All other messages are shown when their node ends. `on_disconnect` says what
     becomes of a run whose client leaves before its end; a run with an accepted answer always
-    continues. `input` makes the graph's input from the LangChain messages of the conversation,
-    `output` the final text from the graph's result; both have defaults that suit a state with
-    `messages`. `settings` is a pydantic model of what clients may set for a run, through the
+    continues, and so does one in the background. `retries` is how often a run that raised is tried
+    again by itself, from its last finished step: after `backoff`, then twice that, and so on up to
+    a minute. What cannot get better (a question without a JSON form, a `RunFailed`) is not.
+    `input` makes the graph's input from the LangChain messages of the conversation, `output` the
+    final text from the graph's result; both have defaults that suit a state with `messages`.
+    `settings` is a pydantic model of what clients may set for a run, through the
     request's `metadata` (see `human.published`); nodes read it by `current_settings(Model)`, or as
     `runtime.context` if the graph declares a `context_schema`. `count_tokens` counts the messages
     of a context for `/v1/responses/input_tokens`, `compact` says them in fewer words for
@@ -97,6 +103,8 @@ class Graph:
     interrupt_name: str = "interrupt"
     live: frozenset[str] | set[str] | bool | None = None
     on_disconnect: Literal["continue", "cancel"] = "continue"
+    retries: int = 0
+    backoff: timedelta = A_SECOND
     input: Callable[[list[BaseMessage]], Any] | None = None
     output: Callable[[Any], str] | None = None
     settings: type[BaseModel] | None = None
@@ -115,6 +123,8 @@ class Graph:
             raise StartupError(
                 f"Graph(on_disconnect={self.on_disconnect!r}): 'continue' or 'cancel' please."
             )
+        if self.retries < 0 or self.backoff < timedelta():
+            raise StartupError("Graph(retries=…, backoff=…): neither can be negative.")
 
 
 @dataclass(slots=True)
@@ -130,6 +140,15 @@ class Outset:
     """Whether the reader asked for what is outside the standard (`runs.progress`)."""
     again: bool = False
     """The run failed after these answers: it may be past its interrupts."""
+    further: bool = False
+    """It goes on from its checkpoints, which need no answer."""
+
+    def again_from_its_last_step(self) -> Outset:
+        """The same run after it raised: from its last finished step, or from its beginning if it
+        has none."""
+        if self.answers is not None:
+            return replace(self, again=True)
+        return replace(self, further=self.memory.has_checkpoints)
 
 
 class ServedGraph:
@@ -140,6 +159,7 @@ class ServedGraph:
         self.declared = declared
         self._graph = compiled
         self._has_messages = "messages" in compiled.channels
+        self.prunes = not _rebuilds_from_older_checkpoints(compiled)
         self._sharing = frozenset(_sharing_subgraphs(compiled))
         self._input_schema = {} if declared.input else _input_schema(name, compiled)
         self._speaking = _declared_speakers(declared, compiled)
@@ -296,12 +316,14 @@ class _Drive:
             stream_mode=modes,
             version="v2",
             subgraphs=True,
-            durability="exit",
+            durability="sync" if isinstance(self.outset.memory, StepMemory) else "exit",
             context=self.context,
         )
 
     async def _input(self) -> Any:
         answers = self.outset.answers
+        if self.outset.further:
+            return None
         if answers is None:
             return self.served.first_input(self.outset.messages)
         if self.outset.again:
@@ -336,7 +358,7 @@ class _Drive:
     def _known_messages(self) -> list[str]:
         """Ids of the messages that are there before the run moves: none of them is new."""
         held: list[Any] = list(self.outset.messages)
-        if self.outset.answers is not None:
+        if self.outset.answers is not None or self.outset.further:
             for saved in self.outset.memory.list(
                 {"configurable": {"thread_id": self.current.run_id}}
             ):
@@ -446,6 +468,16 @@ async def serve_graph(name: str, declared: Graph) -> ServedGraph:
             f" or a factory of one, got {type(graph).__name__}."
         )
     return ServedGraph(name, declared, graph)
+
+
+def _rebuilds_from_older_checkpoints(graph: Pregel[Any, Any, Any, Any]) -> bool:
+    graphs = [graph, *(inner for _, inner in graph.get_subgraphs(recurse=True))]
+    return any(
+        isinstance(channel, DeltaChannel)
+        for one in graphs
+        if isinstance(one, Pregel)
+        for channel in one.channels.values()
+    )
 
 
 def _sharing_subgraphs(graph: Pregel[Any, Any, Any, Any], prefix: str = "") -> Iterator[str]:

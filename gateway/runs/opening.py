@@ -12,14 +12,22 @@ from dataclasses import replace
 from functools import partial
 
 from gateway.errors import InterruptClosed, ModelNotFound, ResponseInProgress, Unavailable
-from gateway.human.run import CurrentRun, RunSettings, settings_from, settings_of
+from gateway.human.run import (
+    CurrentRun,
+    RunSettings,
+    settings_from,
+    settings_of,
+    settings_text,
+)
 from gateway.runs import conversations
 from gateway.runs.audited import accepted
 from gateway.runs.cards import LeftOpen, last_card, unfold
 from gateway.runs.conversation import conversation, without_echoes
 from gateway.runs.coordinator import Coordinator
 from gateway.runs.execution import Execution, Frameline
+from gateway.runs.following import FollowedReply, rejoin
 from gateway.runs.graph import Outset, ServedGraph
+from gateway.runs.idempotency import Key, KeyTaken, known_response, remember
 from gateway.runs.lease import Lease
 from gateway.runs.lookup import (
     find_previous,
@@ -41,9 +49,10 @@ from gateway.runs.run import (
     answer_call_ids,
     plan,
 )
+from gateway.store import audit
 from gateway.store.checkpoints import load_checkpoints
 from gateway.store.db import Connection, Database, Row, execute, send
-from gateway.store.responses import Ending, NewResponse, open_in_conversation
+from gateway.store.responses import Ending, NewResponse, open_first, open_in_conversation
 from gateway.wire import encoding
 from gateway.wire.dialects import in_dialect
 from gateway.wire.history import FunctionCall, Item, ItemReference, Message, stored_items
@@ -53,20 +62,63 @@ from gateway.wire.request import CreateResponse
 from gateway.wire.writer import Writer
 
 
-async def create(coordinator: Coordinator, request: CreateResponse, principal: Principal) -> Reply:
-    """Do what the request asks for. Raises every refusal; what it returns will be told."""
-    served = coordinator.graphs.get(request.model)
-    if served is None:
+async def create(
+    coordinator: Coordinator,
+    request: CreateResponse,
+    principal: Principal,
+    key: Key | None = None,
+) -> Reply:
+    """Do what the request asks for. Raises every refusal; what it returns will be told.
+
+    With a `key` that was used for the same request before, it is that one's response again.
+    """
+    if request.model not in coordinator.graphs:
         raise ModelNotFound(request.model)
     if coordinator.closing:
         raise Unavailable("This process is shutting down.")
+    if key is None:
+        return await _create(coordinator, request, principal, None)
+    try:
+        again = await _again(coordinator, request, principal, key)
+        return again or await _create(coordinator, request, principal, key)
+    except KeyTaken:
+        again = await _again(coordinator, request, principal, key)
+    if again is None:
+        raise ResponseInProgress("The response of this Idempotency-Key was deleted just now.")
+    return again
+
+
+async def _again(
+    coordinator: Coordinator, request: CreateResponse, principal: Principal, key: Key
+) -> Reply | None:
+    async with coordinator.database.connection() as conn:
+        response_id = await known_response(conn, principal.tenant, key)
+    if response_id is None:
+        return None
+    return await _repeated(coordinator, request, principal, response_id)
+
+
+async def _repeated(
+    coordinator: Coordinator, request: CreateResponse, principal: Principal, response_id: str
+) -> Reply:
+    if request.background:
+        return await rejoin(coordinator, response_id, principal, None)
+    return RepeatedReply(
+        response_id, partial(coordinator.outcome_of, principal.tenant, response_id)
+    )
+
+
+async def _create(
+    coordinator: Coordinator, request: CreateResponse, principal: Principal, key: Key | None
+) -> Reply:
+    served = coordinator.graphs[request.model]
     if any(isinstance(item, ItemReference) for item in request.input):
         request = await _resolved(coordinator.database, request, principal)
     call_ids = answer_call_ids(request)
     if not request.continues and not call_ids:
         told = last_card(request.input) is not None
-        again = await _card_again(coordinator, request, principal) if told else None
-        return again or await _begin(coordinator, request, principal, served, ())
+        again = await _card_again(coordinator, request, principal, key) if told else None
+        return again or await _begin(coordinator, request, principal, served, (), key)
     named = (request.previous_response_id, request.conversation, *call_ids)
     async with (
         on_record(coordinator.database, principal, *filter(None, named)),
@@ -76,20 +128,31 @@ async def create(coordinator: Coordinator, request: CreateResponse, principal: P
             await conversations.hold(conn, principal, request.conversation)
         previous = await find_previous(conn, principal.tenant, request, call_ids)
         step = _step(request, previous, principal)
-        execution = await _open(coordinator, conn, request, principal, served, previous, step)
+        execution = await _open(coordinator, conn, request, principal, served, previous, step, key)
         if isinstance(step, Start) and execution is None:
             history = await read_history(conn, principal.tenant, step.previous_id)
     _count(step)
     if isinstance(step, LeftOpen):
-        return await _say(coordinator, request, principal, step.message)
+        return await _say(coordinator, request, principal, step.message, key)
     if isinstance(step, Repeat):
-        return RepeatedReply(
-            step.response_id, partial(coordinator.outcome_of, principal.tenant, step.response_id)
-        )
+        return await _repeated(coordinator, request, principal, step.response_id)
     if execution is None:
-        return await _begin(coordinator, request, principal, served, history)
-    coordinator.launch(execution)
-    return LiveReply(execution)
+        return await _begin(coordinator, request, principal, served, history, key)
+    return _launched(coordinator, execution)
+
+
+def _launched(coordinator: Coordinator, execution: Execution) -> Reply:
+    """Committed: what was opened moves, here, or wherever there is room for it."""
+    if not execution.writer.response.background:
+        coordinator.launch(execution)
+        return LiveReply(execution)
+    coordinator.queued.set()
+    return FollowedReply(
+        coordinator,
+        execution.current.tenant,
+        execution.response_id,
+        accepted=execution.writer.resource(),
+    )
 
 
 def _count(step: Plan | LeftOpen) -> None:
@@ -118,22 +181,29 @@ async def _open(
     served: ServedGraph,
     previous: Previous | None,
     step: Plan | LeftOpen,
+    key: Key | None,
 ) -> Execution | None:
     """What is opened in the transaction that read what is known: a run that goes on, a turn of a
     conversation."""
     if previous is None:  # calls that are not known here are the client's own, or another tenant's
         await strangers(conn, principal, answer_call_ids(request))
+    execution = None
     if isinstance(step, Resume) and previous is not None and previous.run is not None:
-        return await _accept(
+        execution = await _accept(
             coordinator, conn, request, principal, served, previous, previous.run, step
         )
-    if isinstance(step, Start) and request.conversation is not None:
-        return await _open_turn(coordinator, conn, request, principal, served, request.conversation)
-    return None
+    elif isinstance(step, Start) and request.conversation is not None:
+        execution = await _open_turn(
+            coordinator, conn, request, principal, served, request.conversation
+        )
+    if execution is not None and key is not None:
+        execution.keyed = True
+        await remember(conn, principal.tenant, key, execution.response_id)
+    return execution
 
 
 async def _card_again(
-    coordinator: Coordinator, request: CreateResponse, principal: Principal
+    coordinator: Coordinator, request: CreateResponse, principal: Principal, key: Key | None
 ) -> Reply | None:
     """The card of the client's history that came back without a decision, told once more; None
     if nothing is open any more."""
@@ -158,7 +228,7 @@ async def _card_again(
             response_id=previous.response_id,
             card=told_as,
         )
-    return await _say(coordinator, request, principal, (told_as, call.name, call.arguments))
+    return await _say(coordinator, request, principal, (told_as, call.name, call.arguments), key)
 
 
 async def _say(
@@ -166,6 +236,7 @@ async def _say(
     request: CreateResponse,
     principal: Principal,
     said: str | tuple[str, str, str],
+    key: Key | None,
 ) -> Reply:
     """A response that needs no graph: a sentence, or a call that is told again."""
     served = coordinator.graphs[request.model]
@@ -181,7 +252,7 @@ async def _say(
         frames += writer.function_call(*said)
     frames += writer.complete(completed_at=int(time.time()))
     if request.store:
-        await coordinator.openings.add(row)
+        await _write_row(coordinator, row, key)
         body = writer.resource().decode()
         ending = Ending(execution.response_id, "completed", body, coordinator.keep.response)
         await coordinator.completions.add(ending)
@@ -194,11 +265,80 @@ async def _begin(
     principal: Principal,
     served: ServedGraph,
     history: tuple[Item, ...],
+    key: Key | None,
 ) -> Reply:
     request, execution = _first(coordinator, request, principal, served, history)
-    await coordinator.openings.add(_row(request, execution, request.previous_response_id))
-    coordinator.launch(execution)
-    return LiveReply(execution)
+    row = _row(request, execution, request.previous_response_id)
+    execution.keyed = key is not None
+    if not request.background:
+        await _write_row(coordinator, row, key)
+    else:
+        async with coordinator.database.pipeline() as (conn, _):
+            await _queue_first(conn, request, execution, row)
+            if key is not None:
+                await remember(conn, row.tenant, key, row.id)
+    return _launched(coordinator, execution)
+
+
+async def _write_row(coordinator: Coordinator, row: NewResponse, key: Key | None) -> None:
+    """Without a key together with others' (`store.batch`)."""
+    if key is None:
+        await coordinator.openings.add(row)
+        return
+    async with coordinator.database.pipeline() as (conn, _):
+        await open_first(conn, [row], coordinator.leases.owner)
+        await remember(conn, row.tenant, key, row.id)
+
+
+async def _queue_first(
+    conn: Connection, request: CreateResponse, execution: Execution, row: NewResponse
+) -> None:
+    """Accepted for good: whoever is free starts it, and knows it from here alone."""
+    current = execution.current
+    frames = execution.writer.queue()
+    await send(
+        conn,
+        "queue_first",
+        id=row.id,
+        tenant=row.tenant,
+        run_id=row.run_id,
+        requester=current.requester,
+        model=row.model,
+        settings=settings_text(current.settings),
+        previous_id=row.previous_id,
+        conversation_id=execution.conversation,
+        streamed=request.stream,
+        input=row.input,
+        body=row.body,
+        last=len(frames) - 1,
+        frames=b"".join(frames),
+    )
+    await audit.record(
+        conn,
+        tenant=row.tenant,
+        run_id=row.run_id,
+        event="queued",
+        response_id=row.id,
+        actor=current.requester,
+        details={},
+    )
+
+
+async def _queue_resumed(conn: Connection, request: CreateResponse, execution: Execution) -> None:
+    """The answers are taken; whoever is free resumes the run."""
+    assert execution.lease is not None
+    frames = execution.writer.queue()
+    await send(
+        conn,
+        "queue_resumed",
+        tenant=execution.current.tenant,
+        id=execution.response_id,
+        run_id=execution.lease.id,
+        token=execution.lease.token,
+        streamed=request.stream,
+        last=len(frames) - 1,
+        frames=b"".join(frames),
+    )
 
 
 async def _open_turn(
@@ -214,9 +354,11 @@ async def _open_turn(
     history = await conversations.read(conn, principal, conversation_id)
     request, execution = _first(coordinator, request, principal, served, history)
     execution.conversation = conversation_id
-    await open_in_conversation(
-        conn, _row(request, execution, None), execution.lease_id, conversation_id
-    )
+    row = _row(request, execution, None)
+    if request.background:
+        await _queue_first(conn, request, execution, row)
+    else:
+        await open_in_conversation(conn, row, execution.lease_id, conversation_id)
     return execution
 
 
@@ -276,6 +418,8 @@ async def _accept(
     execution.lease = Lease(run.id, taken["token"])
     execution.lease_id = run.id
     execution.conversation = taken["conversation_id"]
+    if request.background:
+        await _queue_resumed(conn, request, execution)
     return execution
 
 

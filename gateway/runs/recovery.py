@@ -1,7 +1,7 @@
-"""What a dead process left: taken over if an answer was accepted, failed otherwise. And what
-nobody answered in time: silence may be an answer.
+"""What a dead process left: taken over if an answer was accepted or it runs in the background,
+failed otherwise. And what nobody answered in time: silence may be an answer.
 
-Runs on every process that serves. A response is orphaned when the lease that keeps it alive is
+Runs on every process. A response is orphaned when the lease that keeps it alive is
 gone or over; whoever sees it first acts, and the conditions are checked again in the statement
 that acts.
 """
@@ -14,17 +14,12 @@ from datetime import timedelta
 from functools import partial
 
 from gateway.errors import RunFailed, Unavailable
-from gateway.human.run import CurrentRun, settings_from
-from gateway.runs import audited, endings
+from gateway.runs import audited
 from gateway.runs.coordinator import Coordinator
-from gateway.runs.events import Failed
-from gateway.runs.execution import Execution, Frameline
-from gateway.runs.graph import Outset
-from gateway.runs.lease import acquired
 from gateway.runs.meter import METER
+from gateway.runs.pickup import take_over
 from gateway.runs.reviewing import answer_expired
 from gateway.runs.rounds import every
-from gateway.store.checkpoints import load_checkpoints
 from gateway.store.db import Row, execute, fetch, fetch_one
 from gateway.store.retention import NOTHING, Swept, sweep
 from gateway.wire import encoding
@@ -35,10 +30,6 @@ logger = logging.getLogger("fermata.recovery")
 
 LOOKS_PER_TTL = 3
 ORPHANS_AT_ONCE = 50
-MOST_TAKEOVERS = 3
-_POISONED = Failed("The processes that ran this response ended, one after the other.")
-"""A run that ends its process would end every process that takes it over. Its answer stays on
-record: the same request may be sent again."""
 
 
 async def recover_for_ever(coordinator: Coordinator) -> None:
@@ -67,50 +58,6 @@ async def _recover_one(coordinator: Coordinator, orphan: Row) -> bool:
     if orphan["resumes"]:
         return await take_over(coordinator, orphan["tenant"], orphan["run_id"], orphan["id"])
     return await _fail(coordinator, orphan)
-
-
-async def take_over(coordinator: Coordinator, tenant: str, run_id: str, response_id: str) -> bool:
-    """Go on with a response whose holder died after it had accepted an answer.
-
-    The answers are read from the record. False if somebody else has it, or it has ended.
-    """
-    async with coordinator.database.transaction() as conn:
-        row = await fetch_one(conn, "lock_orphan", tenant=tenant, run_id=run_id)
-        response = await fetch_one(conn, "response", tenant=tenant, id=response_id)
-        if row is None or response is None or row["response_id"] != response_id:
-            return False
-        served = coordinator.graphs.get(row["model"])
-        if served is None or row["status"] != "running" or response["status"] != "in_progress":
-            return False
-        lease = await acquired(await coordinator.leases.acquire(conn, run_id), run_id)
-        if lease is None:
-            return False
-        answers = await fetch(conn, "accepted_answers", run_id=run_id, response_id=response_id)
-        memory = await load_checkpoints(conn, run_id)
-        await execute(conn, "count_takeover", id=response_id)
-    values = {item["interrupt_id"]: encoding.loads(item["answer"]) for item in answers}
-    current = CurrentRun(
-        run_id, response_id, tenant, row["requester"], settings_from(row["settings"])
-    )
-    execution = Execution(
-        served=served,
-        current=current,
-        outset=Outset(memory=memory, answers=values, again=True, live=False),
-        writer=Writer(Response.of_resource(encoding.loads(response["body"]))),
-        line=Frameline(wanted=False),
-        stored=response["stored"],
-        conversation=response["conversation_id"],
-        only_calls=False,
-        lease=lease,
-        lease_id=run_id,
-    )
-    if response["takeovers"] >= MOST_TAKEOVERS:
-        await coordinator.end(execution, endings.draft(execution, _POISONED, coordinator.keep))
-        return True
-    METER.takeovers += 1
-    logger.warning("taking over response %s of run %s", response_id, run_id)
-    coordinator.launch(execution)
-    return True
 
 
 async def _tried(work: Awaitable[bool]) -> bool:
@@ -152,7 +99,9 @@ async def sweep_for_ever(coordinator: Coordinator, interval: timedelta) -> None:
 
     async def once() -> None:
         keep = coordinator.keep
-        log_swept(await sweep(coordinator.database, keep.response, keep.effects))
+        log_swept(
+            await sweep(coordinator.database, keep.response, keep.effects, events=keep.events)
+        )
 
     await every(interval.total_seconds(), once, "the sweep")
 

@@ -1,14 +1,17 @@
-"""The process's own loops: what they do may fail, they go on."""
+"""The process's own loops and second tries: what they do may fail, they go on."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from gateway.errors import Unavailable
 
 logger = logging.getLogger("fermata.rounds")
+
+PATIENCE = 60.0  # seconds that work that is done is tried to be stored while the database is away
 
 
 async def every(seconds: float, work: Callable[[], Awaitable[object]], what: str) -> None:
@@ -25,3 +28,18 @@ async def every(seconds: float, work: Callable[[], Awaitable[object]], what: str
         except Exception:
             logger.exception("%s failed; it is tried again", what)
         await asyncio.sleep(seconds)
+
+
+async def patiently(work: Callable[[], Awaitable[None]], patience: float = PATIENCE) -> None:
+    """Do `work`; while the database is away, try again, for `patience` seconds. `work` must be
+    such that a second time after a success whose answer was lost does no harm."""
+    deadline = time.monotonic() + patience
+    pause = 0.1
+    while True:
+        try:
+            return await work()
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 2.0)

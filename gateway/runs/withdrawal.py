@@ -3,8 +3,9 @@
 Whoever moves a run holds its row, so a withdrawal and an answer queue there: the first to commit
 wins, the other sees what it did. A run that waits, or failed after its answer, is withdrawn: its
 questions are closed, its checkpoints deleted, and a late answer gets 410. A run that moves is not
-torn from its holder: a first request ends as cancelled if this process moves it, an accepted
-answer is carried out; the rest is a 409, to be tried again.
+torn from its holder. In the background its holder, on whatever replica, is asked to end it. In the
+foreground a first request ends as cancelled if this process moves it, an accepted answer is
+carried out; the rest is a 409, to be tried again.
 
 A run may have answered this response long ago and wait for another one now. It is that one's to
 withdraw: a client that tidies up its old responses ends nothing.
@@ -22,7 +23,13 @@ from gateway.runs.principal import Principal
 from gateway.runs.refusals import on_record
 from gateway.runs.retrieval import retrieve
 from gateway.runs.run import RunStatus
-from gateway.store.db import Connection, execute, fetch, fetch_one, send
+from gateway.store.db import Connection, Row, execute, fetch, fetch_one, send
+from gateway.wire import encoding
+from gateway.wire.items import Response
+from gateway.wire.told import told_by
+from gateway.wire.writer import Writer
+
+PATIENCE = 10.0  # seconds until somebody who cancels is told that the response is still in progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ async def cancel(coordinator: Coordinator, response_id: str, principal: Principa
     Raises `NotFound`; `ResponseInProgress` if it cannot be stopped from here.
     """
     if await _withdraw(coordinator, response_id, principal):
-        await _stop(coordinator, response_id)
+        await _stop(coordinator, response_id, principal)
         await _withdraw(coordinator, response_id, principal)  # it may have asked before it stopped
     return await retrieve(coordinator.database, response_id, principal)
 
@@ -77,12 +84,61 @@ async def _withdraw(coordinator: Coordinator, response_id: str, principal: Princ
     return found.in_progress
 
 
-async def _stop(coordinator: Coordinator, response_id: str) -> None:
+async def _stop(coordinator: Coordinator, response_id: str, principal: Principal) -> None:
+    elsewhere = await _ask_to_stop(coordinator, response_id, principal)
     execution = coordinator.running(response_id)
-    if execution is None or execution.lease is not None:
-        raise _in_progress(response_id)
-    execution.cancel("The response was cancelled.")
-    await asyncio.shield(execution.ended)
+    if execution is not None and execution.stoppable:
+        execution.cancel("The response was cancelled.")
+        await asyncio.shield(execution.ended)
+        return
+    if not elsewhere:
+        async with coordinator.database.connection() as conn:
+            if not await fetch(conn, "settled", ids=[response_id]):
+                raise _in_progress(response_id)
+        return  # it ended while we looked
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await coordinator.watch.settled(response_id)
+    except TimeoutError:
+        raise _in_progress(response_id) from None
+
+
+async def _ask_to_stop(coordinator: Coordinator, response_id: str, principal: Principal) -> bool:
+    """A background response that is queued ends at once; one that is under way is marked, for
+    its holder wherever that is. False if it is neither."""
+    names = {"tenant": principal.tenant, "id": response_id}
+    async with coordinator.database.transaction() as conn:
+        await fetch_one(conn, "lock_run_of", tenant=principal.tenant, response_id=response_id)
+        row = await fetch_one(conn, "request_of", **names)
+        if row is None or not row["logged"]:
+            return False
+        if row["status"] == "queued" and await _cancel_queued(coordinator, conn, principal, row):
+            return True
+        await execute(conn, "ask_to_cancel", actor=principal.subject, **names)
+    return True
+
+
+async def _cancel_queued(
+    coordinator: Coordinator, conn: Connection, principal: Principal, row: Row
+) -> bool:
+    names = {"tenant": principal.tenant, "id": row["id"]}
+    chunks = await fetch(conn, "all_events", **names)
+    told = told_by(chunk["frames"] for chunk in chunks)
+    writer = Writer(Response.of_resource(encoding.loads(row["body"])))
+    writer.go_on(told)
+    frames = writer.cancel()
+    ended = await fetch_one(
+        conn,
+        "cancel_queued",
+        body=writer.resource().decode(),
+        first=told.next,
+        last=told.next + len(frames) - 1,
+        frames=b"".join(frames),
+        retention=coordinator.keep.response,
+        actor=principal.subject,
+        **names,
+    )
+    return ended is not None
 
 
 async def _find(conn: Connection, response_id: str, principal: Principal) -> _Found:

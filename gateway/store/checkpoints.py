@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeAlias, cast
 
@@ -49,6 +49,11 @@ class RunMemory(InMemorySaver):
         super().__init__()
         self.late: _Late = []
         """What `aput` was given and nobody has read yet."""
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether a run can go on from here."""
+        return bool(self.late) or any(self.storage.values())
 
     def settle(self) -> None:
         """Serialise what waits for it. Raises what the serializer raises for a value that cannot
@@ -115,6 +120,100 @@ class _PutWrites:
         task_path: str = "",
     ) -> None:
         self._memory.put_writes(config, writes, task_id, task_path)
+
+
+class StepMemory(RunMemory):
+    """A saver for runs that are on record step by step: it knows what it was given since it was
+    last asked, and calls `on_step` before the next step starts (with sync durability LangGraph
+    waits for `aput`).
+
+    With `prunes` it keeps the newest checkpoint of each namespace only, so that a long run does
+    not grow with its steps; delta channels are rebuilt from older ones, so their graphs keep all.
+    """
+
+    def __init__(self, memory: RunMemory, *, prunes: bool) -> None:
+        super().__init__()
+        memory.settle()
+        self.storage, self.writes, self.blobs = memory.storage, memory.writes, memory.blobs
+        self.prunes = prunes
+        self.on_step: Callable[[bool], Awaitable[None]] = _nothing
+        """Called after each finished step; the argument says whether it was the root graph's."""
+        self.on_writes: Callable[[], None] = _no_more
+        """Called when a task of an unfinished step has ended."""
+        self._news: list[_News] = []
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """As the base class; what a finished step left is on record when it returns."""
+        saved = self.put(config, checkpoint, metadata, new_versions)
+        if self.prunes:
+            self._prune(saved, checkpoint)
+        self._news.append((config, checkpoint, metadata, new_versions))
+        if metadata.get("source") == "loop":
+            await self.on_step(not config["configurable"].get("checkpoint_ns"))
+        return saved
+
+    async def aput_writes(  # type: ignore[override]  # a property of the base class, for speed
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """As the base class."""
+        self.put_writes(config, writes, task_id, task_path)
+        self._news.append((config, writes, task_id, task_path))
+        self.on_writes()
+
+    def take_news(self) -> list[_News]:
+        """What was put since the last call; `give_back` if it could not be stored."""
+        taken, self._news = self._news, []
+        return taken
+
+    def give_back(self, news: list[_News]) -> None:
+        """It is news still."""
+        self._news = news + self._news
+
+    def _prune(self, saved: RunnableConfig, checkpoint: Checkpoint) -> None:
+        place = saved["configurable"]
+        thread, ns, newest = place["thread_id"], place["checkpoint_ns"], place["checkpoint_id"]
+        kept = self.storage[thread][ns]
+        for older in [id for id in kept if id != newest]:
+            del kept[older]
+            self.writes.pop((thread, ns, older), None)
+        versions = checkpoint["channel_versions"]
+        for key in [key for key in self.blobs if key[:2] == (thread, ns)]:
+            if versions.get(key[2]) != key[3]:
+                del self.blobs[key]
+
+
+_News: TypeAlias = (
+    tuple[RunnableConfig, Checkpoint, CheckpointMetadata, ChannelVersions]
+    | tuple[RunnableConfig, Sequence[tuple[str, Any]], str, str]
+)
+
+
+async def _nothing(root: bool) -> None:
+    """Nobody records the steps."""
+
+
+def _no_more() -> None:
+    """Nobody records the writes."""
+
+
+async def save_steps(conn: AsyncConnection[DictRow], news: Sequence[_News]) -> None:
+    """Write what a `StepMemory` was given, in the caller's transaction and pipeline."""
+    saver = AsyncPostgresSaver(conn, pipe=cast(AsyncPipeline, _Unsynced()))
+    for entry in news:
+        if isinstance(entry[2], str):
+            await saver.aput_writes(*cast(Any, entry))
+        else:
+            await saver.aput(*cast(Any, entry))
 
 
 _TEMPLATE = RunMemory()

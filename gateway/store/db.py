@@ -17,9 +17,12 @@ CONCURRENTLY waits, so that racing processes deadlock (measured: 4 of 8 failed; 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import select
+import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from importlib.resources import files
 from typing import Any, LiteralString, TypeAlias
@@ -40,6 +43,9 @@ MIGRATION_LOCK = 0x6665726D  # "ferm"
 MIGRATION_POLL = 0.1  # seconds between two tries for the migration lock
 TRANSACTION_PATIENCE = timedelta(seconds=30)  # until a transaction that does not end is ended
 POOL_WAIT = 30.0  # seconds until a request that finds no free connection is told 503
+PATIENCE = (
+    20.0  # seconds until a connection whose work does not end is cut, and its request told 503
+)
 APPLICATION_NAME = "fermata"
 BUSY_CONVERSATION = "responses_busy_conversation"
 """The index that lets one response at a time work on a conversation."""
@@ -102,23 +108,43 @@ class Database:
     """
 
     def __init__(
-        self, pool: AsyncConnectionPool[Connection], patience: timedelta = TRANSACTION_PATIENCE
+        self,
+        pool: AsyncConnectionPool[Connection],
+        dsn: str,
+        patience: timedelta = TRANSACTION_PATIENCE,
     ) -> None:
         self._pool = pool
+        self.dsn = dsn
         self._patience = f"{max(1, int(patience.total_seconds() * 1000))}ms"
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
-        """One connection, in autocommit."""
+    async def connection(self, patience: float = PATIENCE) -> AsyncIterator[Connection]:
+        """One connection, in autocommit; it is cut after `patience` seconds."""
         try:
-            async with self._pool.connection(timeout=POOL_WAIT) as conn:
-                yield conn
+            conn = await self._sound()
+            try:
+                with deadline(conn, patience):
+                    async with conn:
+                        yield conn
+            finally:
+                await self._pool.putconn(conn)
         except _AWAY as error:
             raise Unavailable("The database cannot be reached; try again shortly.") from error
         except psycopg.errors.UniqueViolation as error:
             if error.diag.constraint_name == BUSY_CONVERSATION:
                 raise ConversationLocked from error
             raise
+
+    async def _sound(self) -> Connection:
+        """A connection that the server has not closed: after a restart of PostgreSQL all that wait
+        in the pool are dead, and each would cost somebody a 503. A look at the socket costs
+        microseconds, a question to the server a round trip."""
+        while True:
+            conn = await self._pool.getconn(timeout=POOL_WAIT)
+            if not _has_ended(conn):
+                return conn
+            conn.pgconn.finish()
+            await self._pool.putconn(conn)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -153,6 +179,55 @@ class Database:
         return True
 
 
+def _has_ended(conn: Connection) -> bool:
+    """Nothing comes on an idle connection but its end, or word of it."""
+    if conn.closed:
+        return True
+    look = select.poll()
+    look.register(conn.fileno(), select.POLLIN)
+    return bool(look.poll(0))
+
+
+@contextmanager
+def deadline(conn: Connection, seconds: float) -> Iterator[None]:
+    """Cut the connection if the block is not through in time: what waits for the server raises.
+
+    Cancelling would ask that same server to cancel the statement, and wait for its answer.
+    """
+    timer = asyncio.get_running_loop().call_later(seconds, _cut, conn)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _cut(conn: Connection) -> None:
+    if not conn.closed:
+        with socket.socket(fileno=os.dup(conn.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
+
+
+@asynccontextmanager
+async def own_connection(dsn: str, *, within: float) -> AsyncIterator[Connection]:
+    """A connection outside of the pool, for whoever must not wait for others. Made within so many
+    seconds. Raises `Unavailable`."""
+    try:
+        async with asyncio.timeout(within):
+            conn: Connection = await AsyncConnection.connect(
+                dsn,
+                autocommit=True,
+                row_factory=dict_row,
+                application_name=APPLICATION_NAME,
+                prepare_threshold=None,
+            )
+        try:
+            yield conn
+        finally:
+            conn.pgconn.finish()  # no word to a server that may not answer
+    except (TimeoutError, *_AWAY) as error:
+        raise Unavailable("The database cannot be reached; try again shortly.") from error
+
+
 class DatabaseAway(StartupError):
     """The database cannot be reached now; it may be later."""
 
@@ -180,7 +255,7 @@ async def open_database(
         dsn, kwargs=options, min_size=1, max_size=size, open=False, check=None, reconnect_timeout=5
     )
     async with pool:
-        yield Database(pool, patience)
+        yield Database(pool, dsn, patience)
 
 
 def migrations() -> Iterator[tuple[int, str, LiteralString]]:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from gateway.store.db import Database, execute
 
 BATCH = 500
+SWEEP_PATIENCE = 60.0  # seconds for one batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +30,23 @@ NOTHING = Swept(0, 0, 0)
 
 
 async def sweep(
-    database: Database, retention: timedelta, effects: timedelta | None = None
+    database: Database,
+    retention: timedelta,
+    effects: timedelta | None = None,
+    *,
+    events: timedelta = timedelta(days=1),
 ) -> Swept:
     """Expire the runs that waited beyond their TTL; delete what is beyond its retention.
 
     `retention` is how long an expired run's own record is kept on; `effects` how long a settled
-    effect is kept, None for ever.
+    effect is kept, None for ever; `events` how long the event log of a background response that has
+    ended is.
     """
     expired = await _all_batches(database, "expire_runs", batch=BATCH, retention=retention)
     runs = await _all_batches(database, "delete_runs", batch=BATCH)
+    await _all_batches(database, "trim_events", batch=BATCH, retention=events)
     responses = await _all_batches(database, "delete_responses", batch=BATCH)
+    await _all_batches(database, "delete_keys", batch=BATCH)
     await _all_batches(database, "clear_leases")
     forgotten = 0
     if effects is not None:
@@ -49,7 +57,7 @@ async def sweep(
 async def _all_batches(database: Database, statement: str, **params: object) -> int:
     total = 0
     while True:
-        async with database.connection() as conn:
+        async with database.connection(SWEEP_PATIENCE) as conn:
             touched = await execute(conn, statement, **params)
         total += touched
         if touched < BATCH:

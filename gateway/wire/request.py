@@ -134,6 +134,11 @@ def parse_create(body: bytes | str | dict[str, Json]) -> CreateResponse:
     return CreateResponse(raw=raw, extra=extra, **values)
 
 
+def parse_tools(echoed: list[Json]) -> tuple[Tool, ...]:
+    """The tools of a request, from their echo in its response."""
+    return _tools(echoed, "tools")
+
+
 def request_fingerprint(request: CreateResponse) -> bytes:
     """SHA-256 over the whole body, however its keys were ordered: is it the same request again?"""
     return hashlib.sha256(canonical(request.raw)).digest()

@@ -83,7 +83,7 @@ async def worker(url: str, node: Node, *, models: bool = True) -> AsyncIterator[
         leases = Leases(database, TTL)
         coordinator = Coordinator(database, leases, graphs, Keep(wait=WEEK, response=MONTH))
         await leases.beat()
-        watching = asyncio.create_task(coordinator.watch())
+        watching = asyncio.create_task(coordinator.watch_for_ever())
         yield coordinator
         node.may_go_on.set()
         await coordinator.close(timedelta(seconds=10))

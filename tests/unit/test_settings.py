@@ -34,6 +34,8 @@ def test_defaults_without_any_variable() -> None:
         interrupt_ttl=timedelta(days=7),
         response_retention=timedelta(days=30),
         effect_retention=None,
+        event_retention=timedelta(hours=24),
+        background_runs=50,
         sweep_interval=timedelta(seconds=60),
         lease_ttl=timedelta(seconds=30),
         max_body_bytes=20 * 2**20,

@@ -256,13 +256,14 @@ SELECT call_id, %(tenant)s, %(run_id)s, %(response_id)s, position, interrupt_id,
 -- ---------------------------------------------------------------- leases
 
 -- name: acquire_lease
--- Only over nobody or over the dead. Expiry is on the database's clock.
+-- Only over nobody or over the dead. Expiry is on the database's clock. An inserted row has no xmax: nobody had the
+-- lease, or its holder took it down in order.
 INSERT INTO fermata.leases (id, owner, expires_at)
 VALUES (%(id)s, %(owner)s, now() + %(ttl)s)
 ON CONFLICT (id) DO UPDATE
    SET owner = excluded.owner, token = nextval('fermata.lease_token'), expires_at = excluded.expires_at
  WHERE leases.expires_at <= now()
-RETURNING token;
+RETURNING token, xmax <> 0 AS inherited;
 
 -- name: sign_of_life
 -- A process's own lease: nobody else ever takes it, so it is renewed whatever its state.
@@ -322,9 +323,10 @@ SELECT i.call_id, i.tenant
  LIMIT %(limit)s;
 
 -- name: count_takeover
--- In the transaction that takes the lease: what ends its process is not taken over for ever.
+-- In the transaction that takes the lease: what ends its process is not taken over for ever. A holder that ended in
+-- order (`died` is false) does not count.
 WITH counted AS (
-    UPDATE fermata.responses SET takeovers = takeovers + 1 WHERE id = %(id)s RETURNING id, tenant, run_id, takeovers
+    UPDATE fermata.responses SET takeovers = takeovers + %(died)s::boolean::integer WHERE id = %(id)s RETURNING id, tenant, run_id, takeovers
 )
 INSERT INTO fermata.audit (tenant, run_id, event, response_id, actor, details)
 SELECT tenant, run_id, 'taken_over', id, 'system:recovery', json_build_object('takeovers', takeovers) FROM counted;
