@@ -6,7 +6,7 @@ import os
 from functools import partial
 
 from gateway import Graph, allow_all, ask_always
-from graphs import assistant, echo, refund, service_desk, survey
+from graphs import assistant, echo, expense, refund, service_desk, survey
 from graphs.index_advisor import advisor, agent
 
 GRAPHS = {
@@ -22,6 +22,11 @@ GRAPHS = {
         description="Does what a ticket wants, after a person has approved what is risky."
         " Try: Restart payments in production, INC-43.",
         live={"propose_action", "request_approval", "revise", "record_result", "stop"},
+    ),
+    "expense-approval": Graph(
+        expense.build(),
+        description="Pays an expense: a choice, a value, a text and an approval on its way."
+        " Try: I spent EUR 1,200 on a laptop.",
     ),
     "index-advisor": Graph(
         advisor.build(),

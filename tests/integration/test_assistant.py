@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -141,6 +142,14 @@ SET = {"OPENAI_BASE_URL": "http://localhost/v1", "OPENAI_API_KEY": "key", "OPENA
 
 def test_it_is_listed_when_all_variables_are_set() -> None:
     assert Upstream.of(SET) == Upstream("http://localhost/v1", "key", "echo")
+
+
+def test_it_is_not_listed_without_its_extra(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "langchain_openai", None)  # as if it were not installed
+    assert Upstream.of(SET) is None
+    assert "fermata-gateway[assistant]" in caplog.text
 
 
 @pytest.mark.parametrize("missing", SET)

@@ -9,13 +9,14 @@ import psycopg
 import pytest
 from openai import AsyncOpenAI
 
-from graphs import GRAPHS, echo, index_advisor, refund, service_desk, survey
+from graphs import GRAPHS, echo, expense, index_advisor, refund, service_desk, survey
 from graphs.index_advisor import advisor, agent
 from tests.integration.transcripts import play, transcript
 
 MODULES: dict[str, ModuleType] = {
     "echo": echo,
     "interruptible-approval": refund,
+    "expense-approval": expense,
     "index-advisor": advisor,
     "index-agent": agent,
     "index-agent-alone": index_advisor,

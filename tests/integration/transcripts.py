@@ -23,7 +23,7 @@ from typing import Any
 from openai import AsyncOpenAI
 
 _LINE = re.compile(r"^ {4}(user|assistant|call|output) +(\S.*)$")
-_MORE = re.compile(r"^ {15}(\S.*)$")
+_MORE = re.compile(r"^ {15}( *\S.*)$")
 _REMARK = re.compile(r" {3,}\([^()]*\)$")
 _LEFT_OUT = re.compile(r",?\s*…(?=\s*[}\]])")
 
@@ -135,7 +135,9 @@ def _part(shown: Any, arguments: dict[str, Any]) -> Any:
         return arguments  # a client's own tool
     if isinstance(shown, str):
         return arguments["question"]
-    return arguments["options"] if isinstance(shown, list) else arguments["payload"]
+    if isinstance(shown, dict):
+        return arguments["payload"]
+    return [one["label"] if isinstance(one, dict) else one for one in arguments["options"]]
 
 
 def _fits(shown: Any, real: Any) -> bool:
