@@ -14,6 +14,7 @@ from gateway.human.run import CurrentRun
 from gateway.runs.catalog import load_graphs, serve_graphs
 from gateway.runs.events import Paused, RunEvent, TextDelta
 from gateway.runs.graph import Outset, ServedGraph
+from graphs import GRAPHS
 from tests.docs import lifecycle
 from tests.docs.pages import DOCS, README, anchors, blocks, links, pages, rows, section
 
@@ -53,6 +54,12 @@ def test_every_option_of_a_graph_has_its_row() -> None:
         (field.name, "" if field.default is dataclasses.MISSING else repr(field.default))
         for field in dataclasses.fields(Graph)
     ]
+
+
+def test_every_graph_that_is_served_has_its_row() -> None:
+    page = DOCS / "graphs" / "README.md"
+    documented = {name.strip("` ") for row in rows(page.read_text()) for name in row[0].split(",")}
+    assert documented == GRAPHS.keys() | {"assistant"}
 
 
 def test_every_run_setting_is_named() -> None:
