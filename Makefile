@@ -6,7 +6,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := serve
-.PHONY: serve test lint bench clean
+.PHONY: serve test lint fuzz bench clean
 
 ARGS ?=
 BIN := .venv/bin
@@ -25,6 +25,12 @@ lint: .venv/.dev
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
+
+# Made-up requests at random, EXAMPLES for each operation; `make test` sends a few, always the same.
+EXAMPLES ?= 500
+
+fuzz: .venv/.dev
+	@$(BIN)/pytest -q tests/acceptance/test_fuzz.py tests/integration/test_fuzz_items.py tests/property --examples $(EXAMPLES) $(ARGS)
 
 bench: .venv/.dev
 	@exec $(BIN)/python -m tests.benchmarks $(ARGS)

@@ -27,6 +27,7 @@ from gateway.http import (
     measuring,
     metrics,
     models,
+    openapi,
     responses,
     socket,
 )
@@ -42,7 +43,7 @@ from gateway.runs.graph import Graph
 from gateway.runs.lease import Leases
 from gateway.runs.pickup import start_for_ever
 from gateway.runs.recovery import recover_for_ever, sweep_for_ever
-from gateway.settings import Settings
+from gateway.settings import OPEN, Settings
 from gateway.store.db import DatabaseAway, migrate, open_database
 
 logger = logging.getLogger("fermata")
@@ -55,7 +56,7 @@ def create_app(settings: Settings, graphs: Mapping[str, Graph]) -> FastAPI:
     """The ASGI application that serves `graphs`; `settings.database_url` must be set.
 
     Raises `StartupError` for settings that would let others in by mistake."""
-    methods_of(settings)
+    methods = methods_of(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -79,6 +80,7 @@ def create_app(settings: Settings, graphs: Mapping[str, Graph]) -> FastAPI:
         health,
     ):
         app.include_router(routes.router)
+    openapi.describe(app, guarded=OPEN not in methods)
     app.add_exception_handler(FermataError, on_fermata_error)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_middleware(Authenticated)

@@ -20,12 +20,28 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from gateway.store.embedded import running
+from tests.fuzzing import look_longer
 
 # The machine is shared; a slow example says nothing about the code.
 hypothesis.settings.register_profile("fermata", deadline=None)
 hypothesis.settings.load_profile("fermata")
 
 _numbers = itertools.count(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """For the tests that can look at any gateway, and look longer: see `make exam`, `make fuzz`."""
+    group = parser.getgroup("fermata")
+    group.addoption("--base-url", help="an API to examine instead of a gateway of our own: …/v1")
+    group.addoption("--api-key", default="unused", help="the key for --base-url")
+    group.addoption("--model", default="echo", help="the model at --base-url that is examined")
+    group.addoption("--examples", type=int, help="how many made-up requests a test tries")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any test module is imported."""
+    if examples := config.getoption("--examples"):
+        look_longer(examples)
 
 
 @pytest.fixture(scope="session")

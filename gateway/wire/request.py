@@ -330,7 +330,7 @@ FIELDS: dict[str, checks.Check[Any]] = {
     "metadata": metadata_of,
     "model": _NAME,
     "moderation": checks.anything,
-    "n": checks.anything,
+    "n": checks.integer(1),
     "parallel_tool_calls": checks.boolean,
     "presence_penalty": checks.number(-2, 2),
     "previous_response_id": _NAME,
