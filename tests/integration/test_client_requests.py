@@ -115,7 +115,9 @@ async def counterpart(api: Api, model: str) -> dict[str, str | None]:
     """A first response of ours: its ids stand for those of the recorded server."""
     first = await api.create(model, "Hi.")
     found = calls(first)
+    made = await api.http.post("/v1/conversations", json={})
     return {
+        "conversation": made.json()["id"],
         "response": first["id"],
         "call": found[0]["call_id"] if found else None,
         "item": first["output"][0]["id"],
@@ -138,7 +140,7 @@ async def test_no_field_that_a_client_carries_is_refused(
     the request names are those of a response that said something and asked nothing."""
     ids = await counterpart(api, model)
     before = sum(map(len, EFFECTS.values()))
-    body = with_ids(record, model, response=ids["response"], item=ids["item"])
+    body = with_ids(record, model, **{**ids, "call": None})
     answer = await replay(api, record, body)
 
     if answers(body) and not of_type(body, "function_call"):

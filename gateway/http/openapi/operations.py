@@ -12,10 +12,10 @@ from gateway.wire.paging import MOST
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path. `takes` and `tells` name schemas; `streams` if it can be asked for
-    events instead; `refuses` are the statuses of its errors."""
+    """One method of one path. `takes` and `tells` name schemas, None is plain text; `streams` if
+    it can be asked for events instead; `refuses` are the statuses of its errors."""
 
-    tells: str
+    tells: str | None
     takes: str | None = None
     streams: bool = False
     refuses: tuple[int, ...] = ()
@@ -31,6 +31,7 @@ _PAGING: Mapping[str, Schema] = {
 }
 _ITEM_PAGING: Mapping[str, Schema] = {**_PAGING, "order": one_of("asc", "desc", "")}
 _CONVERSATION = "/v1/conversations/{conversation_id}"
+_METRICS = ("text/plain", "application/openmetrics-text")
 _REFUSALS = (400, 403, 404, 409, 410, 413, 500, 503)
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
@@ -44,6 +45,12 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "ItemList",
         refuses=(400, 404, 503),
         query=_ITEM_PAGING,
+    ),
+    ("post", "/v1/responses/input_tokens"): Operation(
+        "InputTokens", "CountInputTokens", refuses=(400, 404, 413, 500, 503)
+    ),
+    ("post", "/v1/responses/compact"): Operation(
+        "CompactedResponse", "CreateResponse", refuses=(400, 404, 413, 500, 503)
     ),
     ("post", "/v1/chat/completions"): Operation(
         "ChatCompletion", "CreateChatCompletion", True, _REFUSALS
@@ -77,6 +84,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ),
     ("get", "/v1/models"): Operation("ModelList"),
     ("get", "/v1/models/{model}"): Operation("ModelPage", refuses=(404,)),
+    ("get", "/metrics"): Operation(None, refuses=(403, 503)),
     ("get", "/healthz"): Operation("Status", open=True),
     ("get", "/readyz"): Operation("Status", refuses=(503,), open=True),
 }
@@ -118,6 +126,8 @@ def _responses(operation: Operation, guarded: bool) -> dict[str, Any]:
     content: dict[str, Any] = {
         "application/json": {"schema": {"$ref": f"#/components/schemas/{operation.tells}"}}
     }
+    if operation.tells is None:
+        content = {kind: {"schema": {"type": "string"}} for kind in _METRICS}
     if operation.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}
     statuses = sorted({*operation.refuses, *((401,) if guarded else ())})

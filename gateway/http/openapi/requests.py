@@ -79,6 +79,16 @@ _ITEMS = {
         record({"type": one_of("item_reference"), "id": _ID}),
         {**sendable({"id": _ID}, {"type": _NULL}), "additionalProperties": False},
     ),
+    "InputCompaction": sendable(
+        {
+            "type": one_of("compaction"),
+            "encrypted_content": {
+                "type": "string",
+                "description": "What `POST /v1/responses/compact` gave, unchanged.",
+            },
+        },
+        _ITEM_ID,
+    ),
     "InputOfBuiltInTool": sendable({"type": one_of(*OPAQUE_TYPES)}, _ITEM_ID),
 }
 _INPUT_ITEMS = array(ref("InputItem"))
@@ -208,6 +218,10 @@ REQUESTS: dict[str, Schema] = {
     **_ITEMS,
     "InputItem": either(*(ref(name) for name in _ITEMS)),
     "CreateResponse": _CREATE,
+    "CountInputTokens": {
+        **{key: value for key, value in _CREATE.items() if key not in ("required", "anyOf")},
+        "properties": {**_CREATE["properties"], "model": nullable(_ID)},
+    },
     "ChatMessage": _CHAT_MESSAGE,
     "CreateChatCompletion": _CHAT,
     "CreateConversation": sendable({}, {"items": _INPUT_ITEMS, "metadata": _METADATA}),

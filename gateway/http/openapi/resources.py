@@ -169,6 +169,22 @@ RESOURCES: dict[str, Schema] = {
     **_ITEMS,
     "OutputItem": either(*(ref(name) for name in _ITEMS)),
     "Response": _RESPONSE,
+    "InputTokens": record(
+        {
+            "object": one_of("response.input_tokens"),
+            "input_tokens": INTEGER,
+            "fermata": record({"counted_by": one_of("graph", "estimate")}),
+        }
+    ),
+    "CompactedResponse": record(
+        {
+            "id": STRING,
+            "object": one_of("response.compaction"),
+            "created_at": INTEGER,
+            "output": array(ref("Item")),
+            "usage": _USAGE,
+        }
+    ),
     "DeletedResponse": record(
         {"id": STRING, "object": one_of("response"), "deleted": {"const": True}}
     ),
