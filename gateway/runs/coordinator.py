@@ -14,8 +14,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from gateway.errors import (
@@ -55,6 +57,7 @@ from gateway.store.db import Database, fetch, fetch_one
 from gateway.store.responses import (
     Ending,
     NewResponse,
+    arrive,
     finish_first,
     forget_first,
     open_first,
@@ -67,6 +70,7 @@ logger = logging.getLogger("fermata.runs")
 FINISH_PATIENCE = 60.0  # seconds that an ending is tried again while the database is away
 LONGEST_BACKOFF = 60.0  # seconds
 CANCEL_LOOK = 0.5  # seconds between two looks at what others want to end
+OPEN_AFTER = 1.0  # seconds until a run that only its client knows of gets its row
 
 
 class Coordinator:
@@ -94,6 +98,7 @@ class Coordinator:
         """Set when there may be something to start, and room for it."""
         self.openings = Batch[NewResponse, None](self._write_openings)
         self.completions = Batch[Ending, bool](self._write_completions)
+        self.arrivals = Batch[tuple[NewResponse, Ending], bool](self._write_arrivals)
         self.closing = False
         self.abandoned: set[str] = set()
         """First requests of this process that it could not end; recovery fails them."""
@@ -109,7 +114,8 @@ class Coordinator:
         """Committed: the run may move."""
         if execution.lease is not None:
             self.leases.hold(execution.lease, lambda: execution.stop(_taken_over()))
-        ledger = self.effects.of_run(execution.current, execution.lease)
+        known = partial(self.open, execution.response_id)
+        ledger = self.effects.of_run(execution.current, execution.lease, known)
         execution.ledger = ledger
         execution.current = replace(execution.current, ledger=ledger)
         self._record_steps(execution)
@@ -118,6 +124,37 @@ class Coordinator:
         execution.task = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if execution.unopened is not None:
+            slow = asyncio.get_running_loop().call_later(OPEN_AFTER, self._open_slow, execution)
+            task.add_done_callback(lambda _: slow.cancel())
+
+    async def open(self, response_id: str) -> None:
+        """Have the row of a response that this process moves written, if it waits for that.
+
+        Raises `Unavailable`."""
+        execution = self._running.get(response_id)
+        if execution is None or execution.unopened is None:
+            return
+        if execution.opening is None:
+            row = execution.unopened(execution.writer.resource())
+            execution.opening = asyncio.create_task(self.openings.add(row))
+        try:
+            await asyncio.shield(execution.opening)
+        except Unavailable:
+            execution.opening = None
+            raise
+
+    def _open_slow(self, execution: Execution) -> None:
+        """It takes long: it shall be seen, and be known to have failed if this process dies."""
+
+        async def opened() -> None:
+            with suppress(Unavailable):
+                await self.open(execution.response_id)
+
+        if not execution.ending:
+            task = asyncio.create_task(opened())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _move(self, execution: Execution) -> None:
         try:
@@ -260,6 +297,8 @@ class Coordinator:
     async def _store(self, execution: Execution, end: Draft) -> None:
         """One try. The lease is not renewed meanwhile: the fence consumes it, which must not look
         lost."""
+        if execution.opening is not None:
+            await asyncio.wait([execution.opening])
         alone = execution.lease is None and execution.conversation is None
         if alone and not end.asked and not execution.acted:
             await self._store_completion(execution, end)
@@ -268,7 +307,13 @@ class Coordinator:
             await endings.store_ending(self.database, execution, end, self.keep)
 
     async def _store_completion(self, execution: Execution, end: Draft) -> None:
-        if execution.stored or execution.keyed:
+        if execution.unopened is not None and execution.stored:
+            arrival = execution.unopened(end.body)
+            ending = endings.ending_of(execution, end, self.keep)
+            written = await self.arrivals.add((arrival, ending))
+        elif execution.unopened is not None and execution.opening is None:
+            return  # nobody knew of it, and nothing is kept
+        elif execution.stored or execution.keyed:
             row = endings.ending_of(execution, end, self.keep)
             written = await self.completions.add(row)
         else:
@@ -294,6 +339,12 @@ class Coordinator:
             cursor = await finish_first(conn, rows, self.leases.owner)
             written = {row["id"] for row in await cursor.fetchall()}
         return [row.id in written for row in rows]
+
+    async def _write_arrivals(self, rows: Sequence[tuple[NewResponse, Ending]]) -> Sequence[bool]:
+        async with self.database.connection() as conn:
+            cursor = await arrive(conn, rows, self.leases.owner)
+            written = {row["id"] for row in await cursor.fetchall()}
+        return [row.id in written for row, _ in rows]
 
     async def _stopped(self, execution: Execution) -> None:
         """The task was cancelled: the lease is lost, the client left, or the process ends."""

@@ -24,7 +24,14 @@ from gateway.runs.run import RunStatus
 from gateway.store import conversations
 from gateway.store.checkpoints import save_checkpoints
 from gateway.store.db import Connection, Cursor, Database, send
-from gateway.store.responses import Asked, Ending, ask, asked_columns, finish_first
+from gateway.store.responses import (
+    Asked,
+    Ending,
+    ask,
+    asked_columns,
+    finish_first,
+    open_late,
+)
 from gateway.wire import encoding
 from gateway.wire.dialects import in_dialect, own_arguments
 from gateway.wire.ids import new_id
@@ -128,6 +135,8 @@ async def _store_turn(
 
 async def _send_ending(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> Cursor:
     """All statements of the ending; the cursor says whether it was ours to write."""
+    if execution.unopened is not None:
+        await open_late(conn, execution.unopened(end.body), execution.lease_id)
     if execution.journal is not None:
         await execution.journal.append_last(conn, end.frames)
     if execution.lease is None and not end.asked:

@@ -8,7 +8,8 @@ run with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -19,6 +20,7 @@ from gateway.runs.journal import Journal
 from gateway.runs.lease import Lease
 from gateway.runs.ledger import RunLedger
 from gateway.runs.retold import Retold
+from gateway.store.responses import NewResponse
 from gateway.wire.request import Tool
 from gateway.wire.writer import DONE, Frames, Writer
 
@@ -92,6 +94,10 @@ class Execution:
     only_calls: bool
     lease_id: str
     """What keeps the response alive: the run's lease, or the sign of life of this process."""
+    unopened: Callable[[bytes], NewResponse] | None = None
+    """Makes the row, from its body, of a response that nobody knows of before it ends: it is
+    written with its ending, or when somebody needs it (`Coordinator.open`)."""
+    opening: asyncio.Task[None] | None = None
     tools: tuple[Tool, ...] = ()
     """What the client of this response declared; a card of its own may be among them."""
     conversation: str | None = None
@@ -115,6 +121,7 @@ class Execution:
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
     task: asyncio.Task[None] | None = None
+    begun: float = field(default_factory=time.monotonic)
 
     @property
     def response_id(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -63,8 +63,14 @@ class Effects:
         self.owner = owner
         self._under_way: set[asyncio.Task[Any]] = set()
 
-    def of_run(self, current: CurrentRun, lease: Lease | None) -> RunLedger:
-        """The ledger of a run that this process moves, by `lease` or by its sign of life."""
+    def of_run(
+        self,
+        current: CurrentRun,
+        lease: Lease | None,
+        known: Callable[[], Awaitable[None]] | None = None,
+    ) -> RunLedger:
+        """The ledger of a run that this process moves, by `lease` or by its sign of life. `known`
+        has the row of its response written before its first effect, if it may not be there."""
         claimer = Claimer(
             tenant=current.tenant,
             run_id=current.run_id,
@@ -74,7 +80,7 @@ class Effects:
             lease_id=self.owner if lease is None else lease.id,
             token=None if lease is None else lease.token,
         )
-        return RunLedger(self, claimer, asyncio.get_running_loop())
+        return RunLedger(self, claimer, asyncio.get_running_loop(), known)
 
     def keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A task that outlives its caller."""
@@ -105,12 +111,15 @@ class RunLedger:
     effects: Effects
     claimer: Claimer
     loop: asyncio.AbstractEventLoop
+    known: Callable[[], Awaitable[None]] | None = None
     used: bool = False
     """Whether the run may have done something, so that its end belongs into the audit."""
 
     async def claim(self, effect: Effect, *, take: bool) -> Claim | Standing:
         """As `Claims.claim`."""
         self.used = True
+        if self.known is not None:
+            await self.known()
         async with self.effects.database.transaction() as conn:
             return await _claim(conn, self.claimer, effect, take=take, told=True)
 
@@ -151,6 +160,8 @@ class RunLedger:
     async def transaction(self) -> AsyncIterator[BoundClaims]:
         """As `Ledger.transaction`."""
         self.used = True
+        if self.known is not None:
+            await self.known()
         async with self.effects.database.transaction() as conn:
             yield _Bound(conn, self.claimer)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 
 from gateway.errors import InterruptClosed, ModelNotFound, ResponseInProgress, Unavailable
@@ -244,7 +245,6 @@ async def _say(
         coordinator, request, principal, served, new_id("run"), settings_of(request), Outset()
     )
     writer = execution.writer
-    row = _row(request, execution, request.previous_response_id)
     frames = writer.begin()
     if isinstance(said, str):
         frames += [*writer.text("said", said), *writer.close("said")]
@@ -252,10 +252,14 @@ async def _say(
         frames += writer.function_call(*said)
     frames += writer.complete(completed_at=int(time.time()))
     if request.store:
-        await _write_row(coordinator, row, key)
-        body = writer.resource().decode()
-        ending = Ending(execution.response_id, "completed", body, coordinator.keep.response)
-        await coordinator.completions.add(ending)
+        body = writer.resource()
+        row = _row(request, execution, request.previous_response_id, body)
+        ending = Ending(row.id, "completed", row.body, coordinator.keep.response)
+        if key is None:
+            await coordinator.arrivals.add((row, ending))
+        else:
+            await _write_row(coordinator, row, key)
+            await coordinator.completions.add(ending)
     return SaidReply(execution.response_id, frames, writer.resource())
 
 
@@ -268,15 +272,22 @@ async def _begin(
     key: Key | None,
 ) -> Reply:
     request, execution = _first(coordinator, request, principal, served, history)
-    row = _row(request, execution, request.previous_response_id)
+    row = partial(_row, request, execution, request.previous_response_id)
+    if not request.background and not request.stream and key is None:
+        # Who waits for JSON learns the id of its response at the end: one row, written then, does
+        # for a run that neither asks nor acts nor takes long.
+        await coordinator.database.confirm()
+        execution.unopened = row
+        return _launched(coordinator, execution)
     execution.keyed = key is not None
+    opened = row(execution.writer.resource())
     if not request.background:
-        await _write_row(coordinator, row, key)
+        await _write_row(coordinator, opened, key)
     else:
         async with coordinator.database.pipeline() as (conn, _):
-            await _queue_first(conn, request, execution, row)
+            await _queue_first(conn, request, execution, opened)
             if key is not None:
-                await remember(conn, row.tenant, key, row.id)
+                await remember(conn, opened.tenant, key, opened.id)
     return _launched(coordinator, execution)
 
 
@@ -354,7 +365,7 @@ async def _open_turn(
     history = await conversations.read(conn, principal, conversation_id)
     request, execution = _first(coordinator, request, principal, served, history)
     execution.conversation = conversation_id
-    row = _row(request, execution, None)
+    row = _row(request, execution, None, execution.writer.resource())
     if request.background:
         await _queue_first(conn, request, execution, row)
     else:
@@ -411,7 +422,7 @@ async def _accept(
     continues = _continues(request, previous)
     if continues is not None:
         request = replace(request, input=_without_calls(request.input, previous))
-    row = _row(request, execution, continues)
+    row = _row(request, execution, continues, execution.writer.resource())
     taken = await _record(coordinator, conn, principal, step, row, previous)
     if taken["token"] is None or taken["consumed"] != len(step.accepts):
         raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
@@ -507,7 +518,9 @@ def _without_calls(items: Sequence[Item], previous: Previous) -> tuple[Item, ...
     )
 
 
-def _row(request: CreateResponse, execution: Execution, previous_id: str | None) -> NewResponse:
+def _row(
+    request: CreateResponse, execution: Execution, previous_id: str | None, body: bytes
+) -> NewResponse:
     return NewResponse(
         id=execution.response_id,
         tenant=execution.current.tenant,
@@ -516,5 +529,6 @@ def _row(request: CreateResponse, execution: Execution, previous_id: str | None)
         previous_id=previous_id,
         stored=request.store,
         input=encoding.dumps(stored_items(request.input, execution.response_id)),
-        body=execution.writer.resource().decode(),
+        body=body.decode(),
+        age=timedelta(seconds=time.monotonic() - execution.begun),
     )

@@ -116,6 +116,7 @@ class Database:
         self._pool = pool
         self.dsn = dsn
         self._patience = f"{max(1, int(patience.total_seconds() * 1000))}ms"
+        self._away = False
 
     @asynccontextmanager
     async def connection(self, patience: float = PATIENCE) -> AsyncIterator[Connection]:
@@ -126,9 +127,11 @@ class Database:
                 with deadline(conn, patience):
                     async with conn:
                         yield conn
+                        self._away = False
             finally:
                 await self._pool.putconn(conn)
         except _AWAY as error:
+            self._away = True
             raise Unavailable("The database cannot be reached; try again shortly.") from error
         except psycopg.errors.UniqueViolation as error:
             if error.diag.constraint_name == BUSY_CONVERSATION:
@@ -162,6 +165,13 @@ class Database:
         async with self.connection() as conn, conn.pipeline() as pipe, conn.transaction():
             await send(conn, "bound_transaction", patience=self._patience)
             yield conn, pipe
+
+    async def confirm(self) -> None:
+        """Raise `Unavailable` if the last use failed and the next one fails as well. Free while
+        all goes well."""
+        if self._away:
+            async with self.connection() as conn:
+                await conn.execute("SELECT 1")
 
     def usage(self) -> tuple[int, int, int]:
         """Connections that there are, those in use, and statements that wait for one."""

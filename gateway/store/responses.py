@@ -15,7 +15,8 @@ from gateway.store.db import Connection, Cursor, execute, send
 
 @dataclass(frozen=True, slots=True)
 class NewResponse:
-    """A response row to be opened. `input` and `body` are JSON text."""
+    """A response row to be opened. `input` and `body` are JSON text; `age` is how long ago its run
+    began."""
 
     id: str
     tenant: str
@@ -25,6 +26,7 @@ class NewResponse:
     stored: bool
     input: str
     body: str
+    age: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +55,26 @@ class Asked:
 
 async def open_first(conn: Connection, responses: Sequence[NewResponse], lease_id: str) -> None:
     """First requests start; `lease_id` is the process's sign of life."""
-    await send(
+    await send(conn, "open_first", lease_id=lease_id, **_columns(responses))
+
+
+async def open_late(conn: Connection, response: NewResponse, lease_id: str) -> None:
+    """The row of a first request, if it has none yet, for the caller's transaction to end."""
+    await send(conn, "open_late", lease_id=lease_id, **_columns([response]))
+
+
+async def arrive(
+    conn: Connection, ended: Sequence[tuple[NewResponse, Ending]], lease_id: str
+) -> Cursor:
+    """First requests that have ended before anybody could ask for them, each with its last body.
+    The cursor's rows are the ids that were this process's to end."""
+    return await send(
         conn,
-        "open_first",
+        "arrive",
         lease_id=lease_id,
-        ids=[one.id for one in responses],
-        tenants=[one.tenant for one in responses],
-        run_ids=[one.run_id for one in responses],
-        models=[one.model for one in responses],
-        previous_ids=[one.previous_id for one in responses],
-        stored=[one.stored for one in responses],
-        inputs=[one.input for one in responses],
-        bodies=[one.body for one in responses],
+        **_columns([response for response, _ in ended]),
+        statuses=[end.status for _, end in ended],
+        keeps=[end.keep for _, end in ended],
     )
 
 
@@ -85,6 +95,20 @@ async def open_in_conversation(
         input=response.input,
         body=response.body,
     )
+
+
+def _columns(responses: Sequence[NewResponse]) -> dict[str, object]:
+    return {
+        "ids": [one.id for one in responses],
+        "tenants": [one.tenant for one in responses],
+        "run_ids": [one.run_id for one in responses],
+        "models": [one.model for one in responses],
+        "previous_ids": [one.previous_id for one in responses],
+        "stored": [one.stored for one in responses],
+        "inputs": [one.input for one in responses],
+        "bodies": [one.body for one in responses],
+        "ages": [one.age for one in responses],
+    }
 
 
 async def finish_first(conn: Connection, end: Sequence[Ending], lease_id: str) -> Cursor:

@@ -289,6 +289,7 @@ async def test_P4_a_first_request_that_was_given_up_writes_nothing(
     ):
         reply = await start(stopped, "work", "hi", store=store)
         await slow.entered.wait()
+        await stopped.open(reply.response_id)
         assert await recover(other) == 0, "its process lives"
         await freeze(database_url, stopped)
         assert await recover(other) == 1
@@ -301,6 +302,53 @@ async def test_P4_a_first_request_that_was_given_up_writes_nothing(
         failed = await outcome(other, reply)
         assert failed["status"] == "failed"
         assert failed["error"].keys() >= {"type", "code", "message", "param"}
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_who_waits_for_json_has_one_row_written_at_the_end(
+    database_url: str, store: bool
+) -> None:
+    slow = Node("the only one")
+    async with worker(database_url, slow) as only:
+        reply = await start(only, "work", "hi", store=store)
+        await slow.entered.wait()
+        assert (await everything(database_url))["fermata.responses"] == []
+        slow.may_go_on.set()
+        told = json.loads(await reply.result())
+        rows = (await everything(database_url))["fermata.responses"]
+        assert len(rows) == (1 if store else 0)
+        assert texts(told) == ["done by the only one"]
+
+
+async def test_a_run_that_takes_long_is_seen_and_fails_with_its_process(database_url: str) -> None:
+    slow = Node("the stopped one")
+    async with (
+        worker(database_url, slow) as stopped,
+        worker(database_url, free("the other")) as other,
+    ):
+        reply = await start(stopped, "work", "hi")
+        while not (await everything(database_url))["fermata.responses"]:  # noqa: ASYNC110  # PostgreSQL tells nobody
+            await asyncio.sleep(0.05)
+        (row,) = (await everything(database_url))["fermata.responses"]
+        assert "in_progress" in row["t"]
+        await freeze(database_url, stopped)
+        assert await recover(other) == 1
+        assert (await outcome(other, reply))["status"] == "failed"
+        slow.may_go_on.set()
+
+
+@pytest.mark.parametrize("opened", [True, False])
+async def test_a_pause_keeps_its_row_however_it_was_opened(database_url: str, opened: bool) -> None:
+    slow = Node("the only one", "asks")
+    async with worker(database_url, slow) as only:
+        reply = await start(only, "work", "hi")
+        await slow.entered.wait()
+        if opened:
+            await only.open(reply.response_id)
+        slow.may_go_on.set()
+        paused = json.loads(await reply.result())
+        assert len(calls(paused)) == 1
+        assert len((await everything(database_url))["fermata.responses"]) == 1
 
 
 async def test_a_process_that_woke_in_time_keeps_its_first_requests(database_url: str) -> None:
@@ -330,7 +378,7 @@ async def test_C20_two_recoverers_take_an_orphan_over_once(database_url: str) ->
     ):
         paused = await told(stopped, "ask", "hi")
         answered = await start(stopped, "ask", [output(calls(paused)[0])])
-        first = await start(stopped, "work", "hi")
+        first = await start(stopped, "work", "hi", stream=True)
         await slow.entered.wait()
         await freeze(database_url, stopped)
         assert sum(await asyncio.gather(recover(second), recover(third))) == 2

@@ -18,12 +18,42 @@ SELECT CASE WHEN current_setting('server_version_num')::integer >= 170000
 -- First requests conflict with nobody: their ids are new. They take no lease of their own; `lease_id` names the
 -- process, whose sign of life keeps all its first requests alive. Losing these rows in a crash of PostgreSQL
 -- loses runs that died with it, so the statement's own transaction commits asynchronously.
-INSERT INTO fermata.responses (id, tenant, run_id, model, previous_id, status, stored, lease_id, input, body)
-SELECT id, tenant, run_id, model, previous_id, 'in_progress', stored, %(lease_id)s, input::json, body::json
+INSERT INTO fermata.responses
+       (id, tenant, run_id, model, previous_id, status, stored, lease_id, input, body, created_at)
+SELECT id, tenant, run_id, model, previous_id, 'in_progress', stored, %(lease_id)s, input::json, body::json, now() - age
   FROM unnest(%(ids)b::text[], %(tenants)b::text[], %(run_ids)b::text[], %(models)b::text[],
-              %(previous_ids)b::text[], %(stored)s::boolean[], %(inputs)b::text[], %(bodies)b::text[])
-       AS batch (id, tenant, run_id, model, previous_id, stored, input, body),
+              %(previous_ids)b::text[], %(stored)s::boolean[], %(inputs)b::text[], %(bodies)b::text[],
+              %(ages)s::interval[])
+       AS batch (id, tenant, run_id, model, previous_id, stored, input, body, age),
        (SELECT set_config('synchronous_commit', 'off', true)) AS unhurried;
+
+-- name: open_late
+-- The row of a first request that nobody could ask for so far, in the transaction that needs it; it may have been
+-- opened by one whose commit was not heard of.
+INSERT INTO fermata.responses
+       (id, tenant, run_id, model, previous_id, status, stored, lease_id, input, body, created_at)
+SELECT id, tenant, run_id, model, previous_id, 'in_progress', stored, %(lease_id)s, input::json, body::json, now() - age
+  FROM unnest(%(ids)b::text[], %(tenants)b::text[], %(run_ids)b::text[], %(models)b::text[],
+              %(previous_ids)b::text[], %(stored)s::boolean[], %(inputs)b::text[], %(bodies)b::text[],
+              %(ages)s::interval[])
+       AS batch (id, tenant, run_id, model, previous_id, stored, input, body, age)
+    ON CONFLICT (id) DO NOTHING;
+
+-- name: arrive
+-- A first request whose response nobody could ask for before it ended: one row, once. If it was opened after all,
+-- it is ended, fenced like finish_first.
+INSERT INTO fermata.responses AS r
+       (id, tenant, run_id, model, previous_id, status, stored, input, body, created_at, completed_at, expires_at)
+SELECT id, tenant, run_id, model, previous_id, status, stored, input::json, body::json, now() - age, now(), now() + keep
+  FROM unnest(%(ids)b::text[], %(tenants)b::text[], %(run_ids)b::text[], %(models)b::text[],
+              %(previous_ids)b::text[], %(stored)s::boolean[], %(inputs)b::text[], %(bodies)b::text[],
+              %(ages)s::interval[], %(statuses)b::text[], %(keeps)s::interval[])
+       AS batch (id, tenant, run_id, model, previous_id, stored, input, body, age, status, keep)
+    ON CONFLICT (id) DO UPDATE
+   SET status = excluded.status, body = excluded.body, completed_at = now(), lease_id = NULL,
+       expires_at = excluded.expires_at
+ WHERE r.status = 'in_progress' AND r.lease_id = %(lease_id)s
+RETURNING r.id;
 
 -- name: finish_first
 -- Fenced by status and lease: recovery may have failed a response while this process was stopped.
