@@ -41,7 +41,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt
 from pydantic import BaseModel, PydanticUserError, ValidationError
 
-from gateway.errors import FermataError, InvalidRequest, RunFailed, StartupError
+from gateway.errors import FermataError, InvalidRequest, LeaseLost, RunFailed, StartupError
 from gateway.human.published import PublishedSettings
 from gateway.human.run import CurrentRun, enter_run
 from gateway.runs.events import (
@@ -171,7 +171,8 @@ class ServedGraph:
         return self.declared.description
 
     def run(self, outset: Outset, current: CurrentRun) -> AsyncIterator[RunEvent]:
-        """The events of one run; the last is its outcome. Raises only what cancels the task."""
+        """The events of one run; the last is its outcome. Raises `LeaseLost`, and what cancels the
+        task."""
         return _Drive(self, outset, current).events()
 
     def speaks(self, path: str) -> bool:
@@ -290,6 +291,8 @@ class _Drive:
             for piece in pieces:
                 yield piece
             outcome: Paused | Completed | Failed = self._outcome()
+        except LeaseLost:
+            raise  # an effect was refused to who may not move the run: nor may it say how that ends
         except Exception as error:
             logger.exception("run %s of %s failed", self.current.run_id, self.served.name)
             outcome = self._failure(_explained(error, self.interrupts.values()))

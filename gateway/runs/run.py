@@ -218,7 +218,7 @@ def _plan_answer(
             values[question.call_id] = _value(question, outputs[question.call_id], principal)
     if pending:
         return Resume(values, tuple(question.call_id for question in pending), again=False)
-    if run.status is RunStatus.STALLED:
+    if _to_be_sent_again(answered[0], run):
         return Resume(values, tuple(values), again=True)
     return Repeat(str(answered[0].answered_by))
 
@@ -279,12 +279,19 @@ def refuse_closed(questions: Sequence[AskedQuestion], run: KnownRun) -> None:
 
 
 def _refuse_closed(question: AskedQuestion, run: KnownRun, when: str) -> None:
+    if question.status == "answered" and not _to_be_sent_again(question, run):
+        return  # what came of it stays on record, whatever became of the run
     if question.status == "cancelled":
         raise InterruptClosed(f"The question {question.call_id} was withdrawn.", param="input")
     if question.status == "expired" or run.status is RunStatus.EXPIRED:
         raise InterruptExpired(f"The question {question.call_id} has expired.", param="input")
     if run.expired and run.status in (RunStatus.WAITING, RunStatus.STALLED):
         raise InterruptExpired(f"The question {question.call_id} expired{when}.", param="input")
+
+
+def _to_be_sent_again(question: AskedQuestion, run: KnownRun) -> bool:
+    """Whether the run failed after this answer, and not after a later one."""
+    return run.status is RunStatus.STALLED and question.answered_by == run.response_id
 
 
 def _outputs(request: CreateResponse, previous: Previous) -> dict[str, Placed]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -75,9 +75,15 @@ def free(name: str) -> Node:
 
 
 @asynccontextmanager
-async def worker(url: str, node: Node, *, models: bool = True) -> AsyncIterator[Coordinator]:
+async def worker(
+    url: str, node: Node, *, models: bool = True, graphs: Mapping[str, Graph] | None = None
+) -> AsyncIterator[Coordinator]:
     """A coordinator of its own; without `models` it serves none of what the others do."""
-    served = {"ask": Graph(chain(ask, node.work)), "work": Graph(chain(node.work))}
+    served = {
+        "ask": Graph(chain(ask, node.work)),
+        "work": Graph(chain(node.work)),
+        **(graphs or {}),
+    }
     async with open_database(url, size=3) as database:
         graphs = await serve_graphs(served if models else {"other": served["work"]})
         leases = Leases(database, TTL)

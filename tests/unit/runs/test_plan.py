@@ -314,21 +314,37 @@ def test_C12_another_answer_after_a_failure_is_refused() -> None:
     assert isinstance(refusal(request(output("call_a", "no")), known), InterruptAlreadyAnswered)
 
 
+@pytest.mark.parametrize(
+    ("status", "expired"),
+    [
+        (RunStatus.STALLED, False),
+        (RunStatus.STALLED, True),
+        (RunStatus.WAITING, True),
+        (RunStatus.EXPIRED, False),
+    ],
+)
+@pytest.mark.parametrize("moved_by", ["resp_2", "resp_3"])
+def test_an_answer_that_was_followed_is_repeated_whatever_became_of_the_run(
+    status: RunStatus, expired: bool, moved_by: str
+) -> None:
+    """It asked again, waited too long or failed after a later answer: none of it undoes this."""
+    if status is RunStatus.STALLED:
+        moved_by = "resp_3"  # else it is the answer that may be sent again
+    known = asking(answered("call_a"), status=status, expired=expired, moved_by=moved_by)
+    step = plan(request(output("call_a", "yes")), known, Principal("t", ANYBODY))
+    assert step == Repeat("resp_2")
+
+
 # --- it is over ------------------------------------------------------------------------------
 
 OVER: list[tuple[str, Previous, type[FermataError]]] = [
     ("not swept yet", asking(pending("call_a"), expired=True), InterruptExpired),
     (
         "stalled",
-        asking(answered("call_a"), status=RunStatus.STALLED, expired=True),
+        asking(answered("call_a"), status=RunStatus.STALLED, expired=True, moved_by="resp_2"),
         InterruptExpired,
     ),
     ("swept", asking(closed("call_a", "expired"), status=RunStatus.EXPIRED), InterruptExpired),
-    (
-        "swept after an answer",
-        asking(answered("call_a"), status=RunStatus.EXPIRED),
-        InterruptExpired,
-    ),
     (
         "withdrawn",
         asking(closed("call_a", "cancelled"), status=RunStatus.CANCELLED),
