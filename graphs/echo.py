@@ -56,7 +56,7 @@ class EchoChat(FakeChat):
     """A model that decides by words alone: after a tool's output it quotes it, else it may call."""
 
     def reply(self, messages: list[BaseMessage], **settings: Any) -> AIMessage:
-        if isinstance(messages[-1], ToolMessage):
+        if messages and isinstance(messages[-1], ToolMessage):
             return AIMessage(content=quote(messages))
         text = last_user_text(messages)
         tool = choose_tool(text, settings.get("tools", ()), settings.get("tool_choice", "auto"))

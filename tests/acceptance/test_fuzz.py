@@ -68,7 +68,8 @@ def led_somewhere(case: Any, known: dict[str, str], number: int) -> None:
         for name in case.path_parameters or ():
             case.path_parameters[name] = known.get(name, case.path_parameters[name])
     body = case.body
-    if isinstance(body, dict) and isinstance(body.get("model"), str) and body["model"]:
+    model = body.get("model") if isinstance(body, dict) else None
+    if isinstance(model, str) and 0 < len(model) <= 1024:  # else it may be what is wrong
         body["model"] = MODELS[number % len(MODELS)]
 
 

@@ -19,6 +19,7 @@ from gateway.wire.request import parse_create
 
 DOCUMENT = create_app(Settings.from_env({}), {}).openapi()
 SCHEMAS = DOCUMENT["components"]["schemas"]
+EVENTS = "text/event-stream"
 RECORDED = json.loads((Path(__file__).parents[1] / "cases" / "client_requests.json").read_text())
 
 
@@ -45,7 +46,7 @@ def test_every_operation_is_described() -> None:
     for path, methods in DOCUMENT["paths"].items():
         for method, told in methods.items():
             content = told["responses"]["200"]["content"]
-            schemas = [one["schema"] for one in content.values()]
+            schemas = [one["schema"] for kind, one in content.items() if kind != EVENTS]
             assert all(schemas), f"{method} {path} is missing in OPERATIONS"
 
 

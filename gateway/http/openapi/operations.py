@@ -32,11 +32,16 @@ _PAGING: Mapping[str, Schema] = {
 _ITEM_PAGING: Mapping[str, Schema] = {**_PAGING, "order": one_of("asc", "desc", "")}
 _CONVERSATION = "/v1/conversations/{conversation_id}"
 _METRICS = ("text/plain", "application/openmetrics-text")
-_REFUSALS = (400, 403, 404, 409, 410, 413, 500, 503)
+_REFUSALS = (400, 403, 404, 409, 410, 413, 422, 500, 503)
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("post", "/v1/responses"): Operation("Response", "CreateResponse", True, _REFUSALS),
-    ("get", "/v1/responses/{response_id}"): Operation("Response", refuses=(404, 503)),
+    ("get", "/v1/responses/{response_id}"): Operation(
+        "Response",
+        streams=True,
+        refuses=(400, 404, 503),
+        query={"stream": one_of("true", "false"), "starting_after": whole(0, 10**9 - 1)},
+    ),
     ("delete", "/v1/responses/{response_id}"): Operation(
         "DeletedResponse", refuses=(404, 409, 503)
     ),
@@ -129,7 +134,7 @@ def _responses(operation: Operation, guarded: bool) -> dict[str, Any]:
     if operation.tells is None:
         content = {kind: {"schema": {"type": "string"}} for kind in _METRICS}
     if operation.streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {}  # no schema could say what stands in `data:`
     statuses = sorted({*operation.refuses, *((401,) if guarded else ())})
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     refusals = {str(one): {"description": WHY[one], "content": error} for one in statuses}

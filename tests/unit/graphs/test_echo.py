@@ -92,6 +92,10 @@ async def test_says_the_last_user_text() -> None:
     assert reply.content == "three"
 
 
+async def test_an_empty_conversation_is_answered_too() -> None:
+    assert (await EchoChat().ainvoke([])).text == "Nothing was said."
+
+
 async def test_answers_in_the_schema_that_is_asked_for() -> None:
     form = {"type": "json_schema", "name": "place", "schema": WEATHER.parameters}
     reply = await EchoChat().bind(text_format=form).ainvoke([HumanMessage(QUESTION)])
