@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 
 from gateway import Graph, allow_all, ask_always
 from graphs import assistant, echo, expense, refund, service_desk, survey
@@ -50,11 +49,5 @@ GRAPHS = {
         echo.build(),
         description="Answers the last user text; calls a declared function the text asks about.",
     ),
+    **assistant.served(os.environ),
 }
-
-if upstream := assistant.Upstream.of(os.environ):
-    GRAPHS["assistant"] = Graph(
-        partial(assistant.build, upstream),
-        description="Looks up contacts and sends mails, after a person has read them.",
-        interrupt_name="review_mail",
-    )

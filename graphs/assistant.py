@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +32,7 @@ from langchain_core.tools import InjectedToolCallId, tool
 from psycopg import AsyncConnection
 from psycopg.rows import DictRow
 
-from gateway import current_run, effect_in_transaction
+from gateway import Graph, current_run, effect_in_transaction
 from graphs.tables import make_tables
 
 if TYPE_CHECKING:
@@ -100,6 +101,20 @@ class Upstream:
         return cls(base_url, api_key, model)
 
 
+def served(environ: Mapping[str, str]) -> dict[str, Graph]:
+    """The assistant, if the environment names its model."""
+    upstream = Upstream.of(environ)
+    if upstream is None:
+        return {}
+    return {
+        "assistant": Graph(
+            partial(build, upstream),
+            description="Looks up contacts and sends mails, after a person has read them.",
+            interrupt_name="review_mail",
+        )
+    }
+
+
 def build(upstream: Upstream, http: httpx.AsyncClient | None = None) -> Any:
     """The compiled agent. `http` is what it calls the model with (default: a client of its own)."""
     # Imported here, because it takes seconds, and only those who have a model need it.
@@ -113,6 +128,7 @@ def build(upstream: Upstream, http: httpx.AsyncClient | None = None) -> Any:
         base_url=upstream.base_url,
         api_key=SecretStr(upstream.api_key),
         http_async_client=http,
+        stream_usage=True,  # which langchain-openai leaves out for servers that it does not know
         use_responses_api=False,  # every compatible server speaks Chat Completions
     )
     review = HumanInTheLoopMiddleware(

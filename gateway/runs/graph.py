@@ -75,8 +75,8 @@ class Graph:
     """A graph to serve, and how.
 
     `graph` is a StateGraph, a compiled graph, a functional-API entrypoint, or a sync or async
-    factory of one (called once, at start-up; a factory with one parameter gets an empty LangGraph
-    config). The gateway gives it its checkpointer.
+    factory of one (called once, at start-up; a factory that needs a parameter, or has one called
+    `config`, gets an empty LangGraph config). The gateway gives it its checkpointer.
 
     `interrupt_name` names the function call of a raw `interrupt(value)`: 1 to 64 of
     `[a-zA-Z0-9_-]`. `live` says which nodes' tokens are streamed as they come: a set of node
@@ -459,8 +459,7 @@ async def serve_graph(name: str, declared: Graph) -> ServedGraph:
     """
     graph: Any = declared.graph
     if callable(graph) and not isinstance(graph, Pregel | StateGraph):
-        parameters = inspect.signature(graph).parameters
-        graph = graph({"configurable": {}}) if parameters else graph()
+        graph = graph({"configurable": {}}) if _takes_config(graph) else graph()
         if inspect.isawaitable(graph):
             graph = await graph
     if isinstance(graph, StateGraph):
@@ -471,6 +470,17 @@ async def serve_graph(name: str, declared: Graph) -> ServedGraph:
             f" or a factory of one, got {type(graph).__name__}."
         )
     return ServedGraph(name, declared, graph)
+
+
+def _takes_config(factory: Callable[..., Any]) -> bool:
+    """As LangGraph's server calls factories, whose one parameter is a config; but a parameter of
+    another name that may be left out is the factory's own."""
+    parameters = inspect.signature(factory).parameters.values()
+    return any(
+        one.name == "config"
+        or (one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD))
+        for one in parameters
+    )
 
 
 def _rebuilds_from_older_checkpoints(graph: Pregel[Any, Any, Any, Any]) -> bool:

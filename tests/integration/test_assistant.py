@@ -17,6 +17,7 @@ from openai.types.responses import Response, ResponseFunctionToolCall
 from psycopg.rows import dict_row
 
 from gateway import Graph
+from gateway.runs.catalog import serve_graphs
 from gateway.store.keys import create_key
 from graphs import assistant, echo
 from graphs.assistant import Upstream
@@ -95,6 +96,21 @@ async def test_a_tool_without_review_runs_at_once(client: AsyncOpenAI) -> None:
     assert done.output_text == "find_contact says: ann@example.org"
 
 
+async def test_the_model_s_words_come_as_it_says_them_with_what_they_cost(
+    client: AsyncOpenAI,
+) -> None:
+    stream = await client.responses.create(
+        model="assistant", input="Good morning to you all", stream=True
+    )
+    events = [event async for event in stream]
+
+    deltas = [one.delta for one in events if one.type == "response.output_text.delta"]
+    assert deltas == ["Good ", "morning ", "to ", "you ", "all"]
+    assert events[-1].type == "response.completed"
+    assert events[-1].response.usage is not None
+    assert events[-1].response.usage.output_tokens == 5
+
+
 async def test_an_edited_mail_is_sent_once_and_as_edited(
     client: AsyncOpenAI, database_url: str
 ) -> None:
@@ -140,19 +156,20 @@ async def test_a_model_that_refuses_us_fails_the_run_without_telling_the_key(
 SET = {"OPENAI_BASE_URL": "http://localhost/v1", "OPENAI_API_KEY": "key", "OPENAI_MODEL": "echo"}
 
 
-def test_it_is_listed_when_all_variables_are_set() -> None:
+async def test_it_is_served_when_all_variables_are_set() -> None:
     assert Upstream.of(SET) == Upstream("http://localhost/v1", "key", "echo")
+    assert (await serve_graphs(assistant.served(SET))).keys() == {"assistant"}
 
 
 def test_it_is_not_listed_without_its_extra(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "langchain_openai", None)  # as if it were not installed
-    assert Upstream.of(SET) is None
+    assert assistant.served(SET) == {}
     assert "fermata-gateway[assistant]" in caplog.text
 
 
 @pytest.mark.parametrize("missing", SET)
 def test_it_is_not_listed_when_one_is_missing(missing: str) -> None:
-    assert Upstream.of({**SET, missing: ""}) is None
-    assert Upstream.of({name: value for name, value in SET.items() if name != missing}) is None
+    assert assistant.served({**SET, missing: ""}) == {}
+    assert assistant.served({name: SET[name] for name in SET if name != missing}) == {}

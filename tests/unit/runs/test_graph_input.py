@@ -1,7 +1,8 @@
-"""What a served graph takes, when pydantic cannot describe its state."""
+"""What a served graph is given when pydantic cannot describe its state, and what a factory is."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypedDict
 
@@ -41,3 +42,29 @@ async def test_any_other_must_say_what_it_takes() -> None:
 
     served = await serve_graph("m", Graph(one_node(Without), input=lambda messages: {"call": len}))
     assert served.first_input([]) == {"call": len}
+
+
+@pytest.mark.parametrize(
+    ("factory", "given"),
+    [
+        (list, []),
+        (lambda config: [config], [{"configurable": {}}]),
+        (lambda runtime: [runtime], [{"configurable": {}}]),
+        (lambda config=None: [config], [{"configurable": {}}]),
+        (lambda model="small": [model], ["small"]),
+        (lambda *names, **options: [names, options], [(), {}]),
+    ],
+)
+async def test_what_a_factory_is_called_with(
+    factory: Callable[..., list[Any]], given: list[Any]
+) -> None:
+    """A config, if there is something to fill with it; what has a default is its own."""
+    got: list[Any] = []
+
+    @functools.wraps(factory)
+    def making(*args: Any, **kwargs: Any) -> StateGraph[Any, Any, Any, Any]:
+        got.extend(factory(*args, **kwargs))
+        return one_node(WithMessages)
+
+    await serve_graph("m", Graph(making))
+    assert got == given
