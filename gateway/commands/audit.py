@@ -21,8 +21,7 @@ from gateway.commands.connection import with_connection
 from gateway.errors import FermataError
 from gateway.settings import Settings
 from gateway.store import audit
-from gateway.store.audit import Missing
-from gateway.store.chain import AuditRow, digest, faults, from_line, to_line
+from gateway.store.chain import AuditRow, digest, from_line, to_line
 from gateway.store.db import Connection
 from gateway.wire.encoding import Json, dumps, parse
 
@@ -127,19 +126,7 @@ def _opened(path: Path) -> TextIO:
 
 
 async def _verified(id: str | None, conn: Connection) -> tuple[int, list[str]]:
-    run_id = None if id is None else await _run_of(conn, id)
-    wrong: list[str] = []
-    count = 0
-    before: AuditRow | None = None
-    async for row in audit.all_rows(conn, run_id):
-        wrong += faults(before, row)
-        before = row
-        count += 1
-    return count, wrong + [_told(one) for one in await audit.missing(conn, run_id)]
-
-
-def _told(one: Missing) -> str:
-    return f"{one.run_id}: '{one.event}' is not on record ({one.about})"
+    return await audit.verify(conn, None if id is None else await _run_of(conn, id))
 
 
 async def _compared(file: TextIO, conn: Connection) -> tuple[int, list[str]]:

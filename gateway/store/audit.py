@@ -10,11 +10,10 @@ of them; `record` is for everything else.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway.store.chain import AuditRow
+from gateway.store.chain import AuditRow, faults
 from gateway.store.db import Connection, Row, fetch, send
 from gateway.wire.encoding import dumps
 
@@ -57,15 +56,6 @@ async def record(
 # --- reading ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """An event that other tables tell of and the audit does not; `about` is the run's thing."""
-
-    run_id: str
-    event: str
-    about: str
-
-
 async def run_of(conn: Connection, id: str) -> str | None:
     """The run that a run's, a response's or a call's id names; None if nothing is on record."""
     rows = await fetch(conn, "audited_run", id=id)
@@ -104,10 +94,22 @@ async def hashes_of(conn: Connection, rows: Sequence[AuditRow]) -> dict[tuple[st
     return {(row["run_id"], row["seq"]): bytes(row["hash"]) for row in found}
 
 
-async def missing(conn: Connection, run_id: str | None = None) -> list[Missing]:
-    """What the tables of runs, questions and effects tell of and the audit does not: its last rows
-    may have been taken away. Only what happened since there is an audit is looked for."""
-    return [Missing(**row) for row in await fetch(conn, "audit_missing", run_id=run_id)]
+async def verify(conn: Connection, run_id: str | None = None) -> tuple[int, list[str]]:
+    """How many rows the run has, or all have, and what is wrong with them, a sentence each.
+
+    Rows that were changed, removed or moved; and what the tables of runs, questions and effects
+    tell of and the audit does not: its last rows may have been taken away.
+    """
+    wrong: list[str] = []
+    count = 0
+    before: AuditRow | None = None
+    async for row in all_rows(conn, run_id):
+        wrong += faults(before, row)
+        before = row
+        count += 1
+    for one in await fetch(conn, "audit_missing", run_id=run_id):
+        wrong.append(f"{one['run_id']}: '{one['event']}' is not on record ({one['about']})")
+    return count, wrong
 
 
 def _row(row: Row) -> AuditRow:

@@ -391,6 +391,14 @@ async def test_C20_two_recoverers_take_an_orphan_over_once(database_url: str) ->
         assert texts(await outcome(second, answered))[-1] == "done by another"
         assert (await outcome(third, first))["status"] == "failed"
         assert await recover(second) == 0
+    story = await sql(database_url, "SELECT event, actor FROM fermata.audit ORDER BY run_id, seq")
+    assert [(row["event"], row["actor"]) for row in story] == [
+        ("requested", "anonymous"),
+        ("asked", None),
+        ("answered", "anonymous"),
+        ("taken_over", "system:recovery"),
+        ("completed", None),
+    ]
 
 
 async def test_an_orphan_of_a_model_that_is_not_served_here_is_left_to_others(
