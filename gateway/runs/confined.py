@@ -9,11 +9,15 @@ the run and nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context
 from typing import Any, TypeVar
 
-from gateway.human.run import in_a_run
+from gateway.human.run import current_run, in_a_run
+
+logger = logging.getLogger("fermata.runs")
 
 T = TypeVar("T")
 
@@ -23,8 +27,42 @@ class GraphExit(RuntimeError):
 
 
 def confine_graphs(loop: asyncio.AbstractEventLoop) -> None:
-    """From now on, tasks of `loop` that belong to a run cannot end the process."""
+    """From now on, tasks of `loop` that belong to a run cannot end the process, and its threads
+    are known by their run."""
     loop.set_task_factory(_task)  # type: ignore[arg-type]  # typeshed has no name for `context`
+    loop.set_default_executor(_RunThreads(thread_name_prefix="fermata-node"))
+
+
+_AT_WORK: dict[str, set[Future[Any]]] = {}
+"""Sync nodes and tools under way, by run."""
+
+
+class _RunThreads(ThreadPoolExecutor):
+    """The loop's threads, where LangGraph runs sync nodes and tools."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """As the base class; called in the context of whoever waits for the result."""
+        future = super().submit(fn, *args, **kwargs)
+        if in_a_run():
+            run_id = current_run().run_id
+            _AT_WORK.setdefault(run_id, set()).add(future)
+            future.add_done_callback(lambda done: _is_through(run_id, done))
+        return future
+
+
+def _is_through(run_id: str, future: Future[Any]) -> None:
+    futures = _AT_WORK.get(run_id, set())
+    futures.discard(future)
+    if not futures:
+        _AT_WORK.pop(run_id, None)
+
+
+async def threads_ended(run_id: str) -> None:
+    """Wait until no thread works for this run any more. Cancelling a task ends async nodes at once;
+    a sync node runs on to its end, and until then its run is not over."""
+    while futures := list(_AT_WORK.get(run_id, ())):
+        logger.info("run %s: its sync nodes cannot be stopped, and are waited for", run_id)
+        await asyncio.wait([asyncio.wrap_future(future) for future in futures])
 
 
 def _task(

@@ -29,6 +29,7 @@ from gateway.errors import (
 )
 from gateway.human.database import enter_database
 from gateway.runs import endings
+from gateway.runs.confined import threads_ended
 from gateway.runs.endings import Draft, Keep
 from gateway.runs.events import (
     Completed,
@@ -167,10 +168,14 @@ class Coordinator:
             logger.exception("response %s: the pipeline failed", execution.response_id)
             await self._tell_lost(execution, RunFailed("The gateway failed.", code="server_error"))
         finally:
+            await execution.line.end()
+            if execution.stop_reason is not None and not isinstance(
+                execution.stop_reason, LeaseLost
+            ):
+                await threads_ended(execution.current.run_id)
             self._running.pop(execution.response_id, None)
             if execution.lease is not None:
                 self.leases.drop(execution.lease)
-            await execution.line.end()
             self.queued.set()
 
     async def _stream(self, execution: Execution) -> None:
@@ -350,6 +355,7 @@ class Coordinator:
         """The task was cancelled: the lease is lost, the client left, or the process ends."""
         reason = execution.stop_reason or Unavailable("This process is shutting down.")
         if reason.error_code == "cancelled":
+            await threads_ended(execution.current.run_id)
             try:
                 await self.end(execution, endings.draft_cancelled(execution))
                 return
@@ -419,6 +425,8 @@ class Coordinator:
             execution.stop(Unavailable("This process is shutting down."))
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
+        for execution in list(self._running.values()):
+            await threads_ended(execution.current.run_id)
         await self.effects.close()
         try:
             await self.leases.release_all()

@@ -151,8 +151,8 @@ class Execution:
         return own and self.served.declared.on_disconnect == "cancel"
 
     def stop(self, reason: FermataError) -> None:
-        """Cancel the task for `reason`."""
-        if self.task is not None and not self.task.done():
+        """Cancel the task for `reason`, the first time: a second one would find it tidying up."""
+        if self.task is not None and not self.task.done() and self.stop_reason is None:
             self.stop_reason = reason
             self.task.cancel()
 

@@ -365,6 +365,9 @@ class _Drive:
             for saved in self.outset.memory.list(
                 {"configurable": {"thread_id": self.current.run_id}}
             ):
+                # Of a run that goes on by itself, what a subgraph said is told when its node ends.
+                if saved.config["configurable"]["checkpoint_ns"] and self.outset.further:
+                    continue
                 held += _as_list(saved.checkpoint["channel_values"].get("messages"))
         return [item.id for item in held if isinstance(item, BaseMessage) and item.id is not None]
 

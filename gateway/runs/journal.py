@@ -103,6 +103,7 @@ class Journal:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
+            await asyncio.gather(self._timer, return_exceptions=True)
         async with self._writing:
             pass
 
