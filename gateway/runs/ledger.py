@@ -137,7 +137,8 @@ class RunLedger:
         while True:
             try:
                 async with self.effects.database.transaction() as conn:
-                    await _settle(conn, self.claimer, effect, claim, outcome)
+                    told = {"key": effect.key}
+                    await _settle(conn, self.claimer, effect, claim, outcome, told)
                 return
             except Unavailable:
                 logger.warning("effect %r waits for the database to be recorded", effect.key)
@@ -186,8 +187,9 @@ class _Bound:
         return await _claim(self.connection, self.claimer, effect, take=take, told=False)
 
     async def settle(self, effect: Effect, claim: Claim, outcome: Outcome) -> None:
-        """As `Claims.settle`."""
-        await _settle(self.connection, self.claimer, effect, claim, outcome)
+        """As `Claims.settle`; the one row that tells of it names the arguments as well."""
+        told = {"key": effect.key, "arguments": effect.arguments}
+        await _settle(self.connection, self.claimer, effect, claim, outcome, told)
 
 
 async def _claim(
@@ -218,12 +220,16 @@ def _standing(row: EffectRow) -> Standing:
 
 
 async def _settle(
-    conn: Connection, by: Claimer, effect: Effect, claim: Claim, outcome: Outcome
+    conn: Connection,
+    by: Claimer,
+    effect: Effect,
+    claim: Claim,
+    outcome: Outcome,
+    told: Mapping[str, Json],
 ) -> None:
     settled = await _write(conn, by.tenant, effect.key, claim.number, outcome)
     if settled:
-        event, details = _EVENTS[type(outcome)], _details(outcome)
-        await _tell(conn, by, event, {"key": effect.key, **details})
+        await _tell(conn, by, _EVENTS[type(outcome)], {**told, **_details(outcome)})
         return
     row = await find_effect(conn, by.tenant, effect.key)
     if not _is_ours(row, claim, outcome):
