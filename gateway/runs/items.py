@@ -83,7 +83,7 @@ class _Turns:
                         yield item
 
     def _of_turn(self, row: dict[str, Any]) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = encoding.loads(row["input"])
+        items: list[dict[str, Any]] = encoding.read_back(row["input"])
         if row["id"] != self._last:
-            items += encoding.loads(row["body"])["output"]
+            items += encoding.read_back(row["body"])["output"]
         return items[::-1] if self._newest_first else items

@@ -108,7 +108,7 @@ async def resolve_references(
                 found[item["id"]] = parse_item(item, "input")
     rest = [id for id in wanted - found.keys() if plausible(id)]
     for row in await fetch(conn, "items_by_id", tenant=tenant, ids=rest) if rest else []:
-        found[row["id"]] = parse_item(encoding.loads(row["item"]), "input")
+        found[row["id"]] = parse_item(encoding.read_back(row["item"]), "input")
     return tuple(
         found.get(item.id, item) if isinstance(item, ItemReference) else item for item in items
     )
@@ -124,7 +124,7 @@ def refuse_unresolved(items: Sequence[Item], path: str = "input") -> None:
 
 
 def _items_of(row: Row) -> list[dict[str, Json]]:
-    return [*encoding.loads(row["input"]), *encoding.loads(row["body"])["output"]]
+    return [*encoding.read_back(row["input"]), *encoding.read_back(row["body"])["output"]]
 
 
 async def _refuse_others(conn: Connection, tenant: str, call_ids: Sequence[str]) -> None:

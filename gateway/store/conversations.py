@@ -40,7 +40,7 @@ async def append(
         items=[encoding.dumps(item) for item in kept],
     )
     rows = sorted(await cursor.fetchall(), key=lambda row: int(row["position"]))
-    return [encoding.loads(row["item"]) for row in rows]
+    return [encoding.read_back(row["item"]) for row in rows]
 
 
 async def append_turn(
@@ -49,7 +49,7 @@ async def append_turn(
     """What a response took, as its row has it, and what it gave. The answers that resumed a run are
     new; what else a client sent with them is history, which the conversation holds."""
     row = await fetch_one(conn, "input_of", tenant=tenant, id=response_id)
-    taken = encoding.loads(row["input"]) if row is not None else []
+    taken = encoding.read_back(row["input"]) if row is not None else []
     if row is not None and row["resumes"]:
         taken = [item for item in taken if item["type"] == "function_call_output"]
     await append(conn, tenant, id, [*taken, *output])
@@ -58,7 +58,7 @@ async def append_turn(
 async def history(conn: Connection, tenant: str, id: str) -> list[dict[str, Any]]:
     """All items, oldest first."""
     rows = await fetch(conn, "conversation_history", tenant=tenant, id=id)
-    return [encoding.loads(row["item"]) for row in rows]
+    return [encoding.read_back(row["item"]) for row in rows]
 
 
 async def page(
@@ -70,7 +70,7 @@ async def page(
     else:
         statement, start = "items_onward", 0 if after is None else after
     rows = await fetch(conn, statement, tenant=tenant, id=id, position=start, batch=batch)
-    return [encoding.loads(row["item"]) for row in rows]
+    return [encoding.read_back(row["item"]) for row in rows]
 
 
 def _storable(item: Mapping[str, Any]) -> Mapping[str, Any]:

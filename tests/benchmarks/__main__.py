@@ -29,9 +29,10 @@ from tests.benchmarks.ground import Ground, ground
 from tests.benchmarks.measure import Measured, cpu_of, measure
 from tests.benchmarks.report import table
 from tests.benchmarks.sweep import STORED, cases, measure_sweeps
+from tests.benchmarks.turns import TURNS, measure_turns
 
 Rounds: TypeAlias = dict[Case, dict[str, list[Measured]]]
-ALL = (*SCENARIOS, "sweep")
+ALL = (*SCENARIOS, "sweep", "turns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,15 @@ def main() -> int:
     options = _options()
     with ground(options.database_url) as base:
         print(_heading(base, options), flush=True)
-        http = [name for name in ALL if name in options.scenarios and name != "sweep"]
+        http = [name for name in ALL if name in options.scenarios and name in SCENARIOS]
         if http:
             print("\n" + table(_measure_all(base, http, options)), flush=True)
         if "sweep" in options.scenarios:
             _progress("sweep")
             print("\n" + measure_sweeps(base, options.rounds, cases(options.stored)), flush=True)
+        if "turns" in options.scenarios:
+            _progress("turns")
+            print("\n" + measure_turns(base, options.rounds, options.turns), flush=True)
     return 0
 
 
@@ -68,6 +72,7 @@ def _options() -> argparse.Namespace:
     add("--rounds", type=int, default=3)
     add("--requests", type=int, help="at most so many runs a case, to try things out")
     add("--stored", type=int, default=STORED, help="paused runs of the sweep")
+    add("--turns", type=int, default=TURNS, help="of a conversation")
     add("--workers", type=int, default=1, help="processes of the gateway")
     add("--database-url", help="a PostgreSQL whose user may create databases; not set: embedded")
     add("--peer", action="append", default=[], metavar="NAME=URL", type=_peer,

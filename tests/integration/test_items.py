@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
 from pydantic import BaseModel
 
+from gateway.store.db import SQL
 from tests.integration.api import Api, calls, envelope, output, texts
 from tests.openresponses import Json, validate_items
 
@@ -153,6 +155,24 @@ async def test_nothing_that_the_conversation_holds_is_stored_again(api: Api) -> 
         assert said(page) == ["one", "heard: one", "two"]
         (row,) = await api.sql("SELECT input FROM fermata.responses WHERE id = %s", told["id"])
         assert len(row["input"]) == 1
+
+
+@pytest.mark.parametrize("statement", ["history", "chain"])
+def test_a_conversation_is_read_by_its_own_rows(database_url: str, statement: str) -> None:
+    """Of a small table too, which a join would read whole for every turn."""
+    explained = SQL[statement]
+    for name, value in (("tenant", "default"), ("id", "200")):
+        explained = explained.replace(f"%({name})s", f"'{value}'")
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        conn.execute(
+            "INSERT INTO fermata.responses"
+            " (id, tenant, run_id, model, previous_id, status, stored, input, body, completed_at)"
+            " SELECT n::text, 'default', 'run', 'm', (n - 1)::text, 'completed', true, '[]',"
+            " to_json(repeat(md5(n::text), 40)), now() FROM generate_series(1, 200) AS n"
+        )
+        conn.execute("ANALYZE fermata.responses")
+        plan = conn.execute(f"EXPLAIN {explained}".encode()).fetchall()
+    assert not [line for (line,) in plan if "Seq Scan on responses" in line]
 
 
 # --- item_reference --------------------------------------------------------------------------

@@ -9,14 +9,17 @@ SELECT id, input::text AS input, body::text AS body
 
 -- name: chain
 -- The conversation that ends in this response, newest first, by ids alone: a page of its items then reads the
--- rows that it shows and no others.
+-- rows that it shows and no others. LIMIT keeps the planner at the primary key, a row a turn; a join may read the
+-- whole table for each (measured).
 WITH RECURSIVE chain AS (
     SELECT id, previous_id, 1 AS depth
       FROM fermata.responses
      WHERE tenant = %(tenant)s AND id = %(id)s AND stored AND (expires_at IS NULL OR expires_at > now())
     UNION ALL
     SELECT r.id, r.previous_id, chain.depth + 1
-      FROM chain JOIN fermata.responses r ON r.id = chain.previous_id AND r.tenant = %(tenant)s
+      FROM chain
+      CROSS JOIN LATERAL (SELECT id, previous_id FROM fermata.responses
+                           WHERE id = chain.previous_id AND tenant = %(tenant)s LIMIT 1) AS r
 )
 SELECT id FROM chain ORDER BY depth;
 
