@@ -462,9 +462,7 @@ async def serve_graph(name: str, declared: Graph) -> ServedGraph:
     """
     graph: Any = declared.graph
     if callable(graph) and not isinstance(graph, Pregel | StateGraph):
-        graph = graph({"configurable": {}}) if _takes_config(graph) else graph()
-        if inspect.isawaitable(graph):
-            graph = await graph
+        graph = await _made(name, graph)
     if isinstance(graph, StateGraph):
         graph = graph.compile()
     if not isinstance(graph, Pregel):
@@ -473,6 +471,16 @@ async def serve_graph(name: str, declared: Graph) -> ServedGraph:
             f" or a factory of one, got {type(graph).__name__}."
         )
     return ServedGraph(name, declared, graph)
+
+
+async def _made(name: str, factory: Callable[..., Any]) -> Any:
+    """What the factory makes; if it raises, the error says of which model."""
+    try:
+        made = factory({"configurable": {}}) if _takes_config(factory) else factory()
+        return await made if inspect.isawaitable(made) else made
+    except Exception as error:
+        error.add_note(f"While the graph of model {name!r} was made.")
+        raise
 
 
 def _takes_config(factory: Callable[..., Any]) -> bool:

@@ -44,6 +44,15 @@ async def test_any_other_must_say_what_it_takes() -> None:
     assert served.first_input([]) == {"call": len}
 
 
+async def test_a_factory_that_raises_says_of_which_model() -> None:
+    def make() -> None:
+        raise KeyError("MY_MODEL_KEY")
+
+    with pytest.raises(KeyError) as raised:
+        await serve_graph("small", Graph(make))  # type: ignore[arg-type]  # it makes nothing
+    assert raised.value.__notes__ == ["While the graph of model 'small' was made."]
+
+
 @pytest.mark.parametrize(
     ("factory", "given"),
     [
