@@ -1,12 +1,13 @@
 # Each target sets up .venv by itself: Python >= 3.11, git and make are all it needs.
 #
 #   make serve [ARGS="--port 9000"]    make test [ARGS="-k refund"]    make lint    make bench    make clean
+#   make exam [BASE_URL=… API_KEY=… MODEL=…]    make fuzz [EXAMPLES=500]
 #
 # PYTHON=/path/to/python3.12 chooses the interpreter of a new .venv.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := serve
-.PHONY: serve test lint fuzz bench clean
+.PHONY: serve test lint exam fuzz bench clean
 
 ARGS ?=
 BIN := .venv/bin
@@ -25,6 +26,13 @@ lint: .venv/.dev
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
+
+# The exam over the Open Responses schema, of a gateway of our own or of the API at BASE_URL (…/v1).
+API_KEY ?= unused
+MODEL ?= echo
+
+exam: .venv/.dev
+	@$(BIN)/pytest -q tests/acceptance/test_exam.py $(if $(BASE_URL),--base-url $(BASE_URL)) --api-key $(API_KEY) --model $(MODEL) $(ARGS)
 
 # Made-up requests at random, EXAMPLES for each operation; `make test` sends a few, always the same.
 EXAMPLES ?= 500
