@@ -37,6 +37,7 @@ from gateway.store.db import Database, open_database
 from gateway.store.retention import sweep
 from tests.integration.api import Api, calls, output, serving, texts
 from tests.integration.small_graphs import chain, last_text
+from tests.postgres.proxy import BEFORE, COMMITTED, proxied
 
 OPTIONS: dict[str, Any] = {}
 """What the graph `pay` gives to `async_effect`, by the last user text."""
@@ -448,6 +449,41 @@ async def test_another_tenant_s_key_is_another_key(database_url: str) -> None:
         for run_id, tenant in (("run_1", "one"), ("run_2", "two")):
             mine = ledger(tenant=tenant, run_id=run_id)
             assert isinstance(await mine.claim(EFFECT, take=False), Claim)
+
+
+async def test_what_cannot_be_recorded_now_is_recorded_when_the_database_is_back(
+    database_url: str,
+) -> None:
+    """The effect has happened and the database is away: the process lives, and says so later."""
+    with proxied(database_url) as proxy:
+        async with worker(proxy.url) as (_, _, ledger):
+            claim = await ledger().claim(EFFECT, take=False)
+            assert isinstance(claim, Claim)
+            with proxy.trap("settle_effect", BEFORE) as trap:
+                settling = asyncio.ensure_future(ledger().settle(EFFECT, claim, Done("late")))
+                await asyncio.to_thread(trap.wait)
+                with proxy.away():
+                    assert not settling.done()
+            await settling
+            found = await ledger().claim(EFFECT, take=False)
+    assert isinstance(found, Standing)
+    assert (found.status, found.result) == ("done", "late")
+
+
+async def test_a_commit_whose_answer_was_lost_is_no_second_record(database_url: str) -> None:
+    with proxied(database_url) as proxy:
+        async with worker(proxy.url) as (_, _, ledger):
+            claim = await ledger().claim(EFFECT, take=False)
+            assert isinstance(claim, Claim)
+            with proxy.trap("settle_effect", COMMITTED) as trap:
+                settling = asyncio.ensure_future(ledger().settle(EFFECT, claim, Done(1)))
+                await asyncio.to_thread(trap.wait)
+                trap.cut()
+                await settling
+    async with worker(database_url) as (opened, _, _), opened.connection() as conn:
+        rows = await conn.execute("SELECT event FROM fermata.audit ORDER BY seq")
+        events = [row["event"] async for row in rows]
+    assert events == ["requested", "effect_claimed", "effect_done"]
 
 
 # --- operators --------------------------------------------------------------------------------

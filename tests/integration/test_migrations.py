@@ -177,6 +177,7 @@ def test_every_statement_names_its_schema(name: str) -> None:
         ("expire_runs", "runs_expiring"),
         ("delete_runs", "runs_ended"),
         ("delete_responses", "responses_expiring"),
+        ("delete_effects", "effects_settled"),
         ("orphans", "responses_in_progress"),
     ],
 )

@@ -98,8 +98,9 @@ DELETE FROM fermata.effects AS e
 RETURNING e.run_id, e.response_id, e.arguments::text AS arguments;
 
 -- name: delete_effects
--- Only where a retention is set: a key that is gone can be claimed again.
+-- Only where a retention is set: a key that is gone can be claimed again. By place: the rows are locked, so they
+-- stay where they are, and a pair of keys in an IN has the planner read the whole table.
 DELETE FROM fermata.effects
- WHERE (tenant, key) IN (SELECT tenant, key FROM fermata.effects
+ WHERE ctid = ANY (ARRAY(SELECT ctid FROM fermata.effects
                           WHERE settled_at <= now() - %(retention)s::interval
-                          ORDER BY settled_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED);
+                          ORDER BY settled_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED));
