@@ -172,6 +172,10 @@ def test_a_refund_reads_as_a_story(
         "currency": "EUR",
     }
     paid = {"order": "ORDER-123", "amount": "49.90"}
+    sent = {
+        "order": "ORDER-123",
+        "message": "We have refunded EUR 49.90 for your order ORDER-123.",
+    }
     assert told(out).splitlines() == [
         "run_1 of shop, 7 rows",
         "  1  TIME  requested  by mia  resp_1",
@@ -194,6 +198,7 @@ def test_a_refund_reads_as_a_story(
         f"       result: {encoding.dumps({'payment': f'{key}:refund', **paid})}",
         "  6  TIME  effect_done  resp_2",
         f"       key: {key}:notification",
+        f"       arguments: {encoding.dumps(sent)}",
         "       result: null",
         "  7  TIME  completed  resp_2",
     ]
