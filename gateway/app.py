@@ -80,6 +80,7 @@ def create_app(settings: Settings, graphs: Mapping[str, Graph]) -> FastAPI:
         health,
     ):
         app.include_router(routes.router)
+    app.router.routes.insert(0, responses.CREATE)
     openapi.describe(app, guarded=OPEN not in methods)
     app.add_exception_handler(FermataError, on_fermata_error)
     app.add_exception_handler(HTTPException, on_http_exception)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from gateway.errors import InvalidRequest, Unavailable
 from gateway.http.auth import principal_of
@@ -47,6 +48,12 @@ async def create_response(request: Request) -> Response:
     if wanted.background and task is None:
         return Response(await _as_accepted(gateway, reply, principal), media_type=JSON)
     return Response(await result_of(reply, request), media_type=JSON)
+
+
+CREATE = Route("/v1/responses", create_response, methods=["POST"])
+"""What is asked most, without what FastAPI does for parameters that this route does not have: a
+sixth of the processor time of a short request (measured). Put before the router, whose route of the
+same path is what the OpenAPI document is made from."""
 
 
 async def _as_accepted(gateway: Gateway, reply: Reply, principal: Principal) -> bytes:
