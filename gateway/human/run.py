@@ -56,6 +56,7 @@ class RunSettings:
     max_output_tokens: int | None = None
     reasoning: Mapping[str, Any] | None = None
     user: str | None = None
+    safety_identifier: str | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
 
@@ -80,6 +81,7 @@ def settings_of(request: CreateResponse) -> RunSettings:
         max_output_tokens=request.max_output_tokens,
         reasoning=None if reasoning is None else asdict(reasoning),
         user=request.user,
+        safety_identifier=request.safety_identifier,
         seed=request.seed,
         stop=request.stop,
     )

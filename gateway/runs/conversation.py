@@ -47,7 +47,7 @@ def conversation(
     calls = {item.call_id: item for item in everything if isinstance(item, FunctionCall)}
     outputs = {item.call_id for item in everything if isinstance(item, FunctionCallOutput)}
     _refuse_open_calls(history, outputs)
-    _refuse_unknown(unfolded(items), calls)
+    _refuse_unknown(items, calls)
     messages: list[BaseMessage] = [SystemMessage(instructions)] if instructions else []
     thoughts: list[str] = []
     for item in everything:

@@ -41,7 +41,7 @@ async def find_previous(
         raise await _gone(conn, tenant, response_id, call_ids)
     run = await locked.fetchone()
     questions = [_question(question) for question in await batch.fetchall()]
-    asking = {question.told_as for question in questions}
+    asking = {id for question in questions for id in (question.told_as, question.call_id)}
     if named is not None:
         await _refuse_others(conn, tenant, [one for one in call_ids if one not in asking])
     hidden = not row["stored"] and request.conversation is None

@@ -50,7 +50,7 @@ async def append_turn(
     new; what else a client sent with them is history, which the conversation holds."""
     row = await fetch_one(conn, "input_of", tenant=tenant, id=response_id)
     taken = encoding.read_back(row["input"]) if row is not None else []
-    if row is not None and row["resumes"]:
+    if row is not None and row["answers"]:
         taken = [item for item in taken if item["type"] == "function_call_output"]
     await append(conn, tenant, id, [*taken, *output])
 

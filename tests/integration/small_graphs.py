@@ -133,6 +133,11 @@ def refuse_all(messages: list[BaseMessage]) -> int:
     raise ValueError("a secret")
 
 
+async def name_the_user(state: MessagesState) -> dict[str, Any]:
+    wanted = current_settings()
+    return {"messages": [AIMessage(f"{wanted.safety_identifier} {wanted.user}")]}
+
+
 async def wait_at_gate(state: MessagesState) -> dict[str, Any]:
     await GATES[last_text(state)].wait()
     return {"messages": [AIMessage("through")]}
@@ -276,6 +281,7 @@ GRAPHS: dict[str, Graph] = {
     "measured": Graph(chain(remember), count_tokens=count_messages, compact=sum_up),
     "mismeasured": Graph(chain(remember), count_tokens=lambda _: "7", compact=lambda _: 7),  # type: ignore[arg-type,return-value]
     "unmeasured": Graph(chain(remember), count_tokens=refuse_all, compact=refuse_all),
+    "safety": Graph(chain(name_the_user)),
     "gate": Graph(chain(wait_at_gate)),
     "ask-text": Graph(chain(ask_name)),
     "blocks": Graph(chain(blocks)),

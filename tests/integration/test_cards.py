@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage
-from langgraph.graph import MessagesState
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Send
 
 from gateway import Graph, ask_approval
 from tests.integration.api import Api, serving
-from tests.integration.small_graphs import chain, done
+from tests.integration.small_graphs import Fan, chain, done, gather
 
 RECORDED = [
     entry["body"]
@@ -44,7 +45,26 @@ async def both(state: MessagesState) -> dict[str, Any]:
     return {"messages": [AIMessage(f"{first.action} {second.action}")]}
 
 
-GRAPHS = {"review": Graph(chain(review)), "both": Graph(chain(both))}
+async def each(item: Any) -> dict[str, Any]:
+    return {"answers": [ask_approval(item, question=f"Is {item} right?").action]}
+
+
+def fan_out() -> StateGraph[Any, Any, Any, Any]:
+    graph: Any = StateGraph(Fan)
+    graph.add_node("each", each)
+    graph.add_node("gather", gather)
+    graph.add_conditional_edges(
+        START, lambda state: [Send("each", one) for one in ("one", "two")], ["each"]
+    )
+    graph.add_edge("each", "gather")
+    return graph
+
+
+GRAPHS = {
+    "review": Graph(chain(review)),
+    "both": Graph(chain(both)),
+    "fan": Graph(fan_out()),
+}
 
 
 @pytest.fixture
@@ -139,6 +159,32 @@ async def test_an_error_that_the_client_makes_up_decides_nothing(api: Api) -> No
     assert (status, error["code"]) == (400, "invalid_interrupt_answer")
     history.append(chosen(card, "Reject"))
     assert text_of(await turn(api, history)) == "It was reject."
+
+
+@pytest.mark.parametrize("model", ["review", "fan"])
+async def test_a_card_that_reviewers_answered_is_history(api: Api, model: str) -> None:
+    """The card's call has one output then, of one question or of several, and the talk goes on."""
+    paused = await api.create(model, "hi", tools=FIRST["tools"])
+    (card,) = [item for item in paused["output"] if item["type"] == "function_call"]
+    assert card["name"] == "ask_user"
+    rows = await api.sql(
+        "SELECT call_id FROM fermata.interrupts WHERE card = %s ORDER BY position", card["call_id"]
+    )
+    assert len(rows) == (1 if model == "review" else 2)
+    for row in rows:
+        path = f"/v1/interrupts/{row['call_id']}/answer"
+        answer = await api.http.post(path, json={"action": "approve"})
+        assert answer.status_code == 200, answer.text
+    await api.until(
+        "SELECT 1 FROM fermata.responses WHERE follows = %s AND status = 'completed'", paused["id"]
+    )
+    shown = (await api.get(paused["id"])).json()
+    answers = [item for item in shown["output"] if item["type"] == "function_call_output"]
+    assert [item["call_id"] for item in answers] == [card["call_id"]]
+    told = await api.create(
+        model, "and?", previous_response_id=shown["fermata"]["continued_by"], tools=FIRST["tools"]
+    )
+    assert told["status"] == "completed"
 
 
 async def test_two_questions_of_one_node_are_two_cards(api: Api) -> None:

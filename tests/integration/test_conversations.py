@@ -350,6 +350,35 @@ async def test_a_question_is_answered_in_its_conversation(api: Api, stream: bool
     assert texts(after)[0].endswith("tool:yes\nai:answer: 'yes'\nhuman:next")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_background_responses_go_on_in_a_conversation(api: Api, stream: bool) -> None:
+    id = await made(api)
+    named: Json = {"conversation": id, "background": True, "stream": stream}
+
+    async def ended(said: Any) -> Json:
+        answer = await api.post({"model": "ask", "input": said, **named})
+        assert answer.status_code == 200, answer.text
+        await api.until(
+            "SELECT 1 FROM fermata.responses WHERE conversation_id = %s HAVING count(*) > 0"
+            " AND bool_and(status NOT IN ('queued', 'in_progress'))",
+            id,
+        )
+        (row,) = await api.sql(
+            "SELECT id FROM fermata.responses WHERE conversation_id = %s"
+            " ORDER BY created_at DESC LIMIT 1",
+            id,
+        )
+        return dict((await api.get(row["id"])).json())
+
+    (call,) = calls(await ended("hi"))
+    assert texts(await ended([output(call)])) == ["answer: 'yes'"]
+    kinds = [item["type"] for item in await held(api, id)]
+    notice = ["message"] if stream else []
+    assert kinds == ["message", *notice, "function_call", "function_call_output", "message"]
+    after = await api.create("remember", "next", conversation=id)
+    assert texts(after)[0].endswith("tool:yes\nai:answer: 'yes'\nhuman:next")
+
+
 async def test_a_resent_history_with_the_answer_adds_the_answer_only(api: Api) -> None:
     id = await made(api)
     paused = await api.create("ask", "hi", conversation=id)

@@ -267,6 +267,11 @@ async def test_several_calls_of_one_turn_and_their_outputs(api: Api) -> None:
     assert calls(asked)[1]["call_id"] in error["message"]
 
 
+async def test_a_graph_sees_whom_a_request_is_for(api: Api) -> None:
+    told = await api.create("safety", "hi", safety_identifier="hash_1", user="ada")
+    assert (told["safety_identifier"], texts(told)) == ("hash_1", ["hash_1 ada"])
+
+
 class City(BaseModel):
     name: str
     people: int

@@ -54,9 +54,12 @@ VALUES (%(id)s, %(tenant)s, %(run_id)s, %(model)s, NULL, 'in_progress', %(stored
         %(conversation_id)s, %(input)s::json, %(body)s::json);
 
 -- name: input_of
--- What a response is about to append, in the transaction that ends it; `resumes` says that only the answers of its
--- input are new.
-SELECT resumes, input::text AS input FROM fermata.responses WHERE tenant = %(tenant)s AND id = %(id)s;
+-- What a response is about to append, in the transaction that ends it. If it carried answers, only they are new of
+-- its input.
+SELECT input::text AS input,
+       EXISTS (SELECT 1 FROM fermata.interrupts i WHERE i.run_id = r.run_id AND i.answered_by = r.id) AS answers
+  FROM fermata.responses r
+ WHERE tenant = %(tenant)s AND id = %(id)s;
 
 -- name: append_items
 -- Positions only grow; an item that is there already, or a second output of a call, is left out.

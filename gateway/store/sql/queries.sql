@@ -144,8 +144,8 @@ SELECT id FROM finished;
 
 -- name: asked_by
 -- Which responses asked these calls: an answer may come without previous_response_id. A question of a card is
--- known to the client by the card's call.
-SELECT coalesce(card, call_id) AS call_id, response_id, run_id, status
+-- known to the client by the card's call, to reviewers by its own; told is the one that was asked for.
+SELECT CASE WHEN call_id = ANY(%(call_ids)b::text[]) THEN call_id ELSE card END AS call_id, response_id, run_id, status
   FROM fermata.interrupts
  WHERE tenant = %(tenant)s AND (call_id = ANY(%(call_ids)b::text[]) OR card = ANY(%(call_ids)b::text[]));
 
