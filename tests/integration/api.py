@@ -19,6 +19,7 @@ from psycopg.rows import dict_row
 from gateway import Graph
 from gateway.app import create_app
 from gateway.settings import Settings
+from gateway.store import audit
 from tests.openresponses import Json, check_stream, read_frames, validate_resource
 
 
@@ -153,3 +154,12 @@ async def serving(
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
             yield Api(http, database_url, app)
+
+
+async def whole_audit(database_url: str) -> None:
+    """P7, after whatever a test did: nothing that happened is missing in the audit."""
+    async with await AsyncConnection.connect(
+        database_url, autocommit=True, row_factory=dict_row
+    ) as conn:
+        _, wrong = await audit.verify(conn)
+    assert wrong == []

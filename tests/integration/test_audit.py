@@ -14,7 +14,7 @@ from psycopg import AsyncConnection, errors
 
 from gateway.store.db import open_database
 from gateway.store.retention import sweep
-from tests.integration.api import calls, output, serving
+from tests.integration.api import calls, output, serving, whole_audit
 from tests.integration.people import ASKING, keys_of
 from tests.integration.stories import SECRET, STORIES
 from tests.integration.test_reviewers import Desk
@@ -27,6 +27,7 @@ MONTH = timedelta(days=30)
 async def desk(database_url: str) -> AsyncIterator[Desk]:
     async with serving(database_url, {**ASKING, **STORIES}, AUTH="keys") as api:
         yield Desk(api, await keys_of(database_url))
+    await whole_audit(database_url)
 
 
 async def rows(desk: Desk, response: Json) -> list[dict[str, Any]]:
