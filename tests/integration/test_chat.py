@@ -430,6 +430,24 @@ async def test_a_graph_s_failure_after_an_answer_is_tried_again_by_the_same_requ
     assert completion.choices[0].message.content == "through"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_idempotency_key_names_a_chat_as_well(api: Api, stream: bool) -> None:
+    """A chat that is not stored is remembered for its repeat all the same."""
+    headers = {"Idempotency-Key": f"chat-{stream}"}
+    body = {"model": "usage", "messages": [USER], "stream": stream}
+    sent = [
+        await api.http.post("/v1/chat/completions", json=body, headers=headers) for _ in range(2)
+    ]
+    if stream:
+        first, again = ({chunk.id for chunk in read_chunks(one.content)} for one in sent)
+    else:
+        first, again = (one.json() for one in sent)
+    assert first == again
+    other = {**body, "temperature": 0}
+    refused = await api.http.post("/v1/chat/completions", json=other, headers=headers)
+    assert refused.status_code == 422
+
+
 # --- the SDK's helpers -----------------------------------------------------------------------
 
 

@@ -455,6 +455,8 @@ SELECT 'runs' AS what, 'waiting' AS status, (SELECT count(*) FROM fermata.runs W
 UNION ALL
 SELECT 'runs', 'stalled', (SELECT count(*) FROM fermata.runs WHERE status = 'stalled')
 UNION ALL
+SELECT 'responses', 'queued', (SELECT count(*) FROM fermata.responses WHERE status = 'queued')
+UNION ALL
 SELECT 'responses', 'in_progress', (SELECT count(*) FROM fermata.responses WHERE status = 'in_progress')
 UNION ALL
 SELECT 'questions', 'pending', (SELECT count(*) FROM fermata.interrupts WHERE status = 'pending');
