@@ -153,12 +153,14 @@ class Leases:
     def heard(self, started: float, held: Sequence[Lease], alive: set[str]) -> None:
         """A beat that started then got through; what of `held` is not `alive` is lost."""
         self._last_beat = max(self._last_beat, started)
+        self._database.away = False
         for lease in held:
             if lease.id not in alive:
                 self._lose(lease)
 
     def give_up_if_silent(self) -> None:
         """A beat did not get through: after a whole TTL all is lost."""
+        self._database.away = True
         if self.is_alive:
             return
         for lease, _ in list(self._held.values()):

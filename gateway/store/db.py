@@ -21,6 +21,7 @@ import os
 import re
 import select
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
@@ -43,6 +44,8 @@ MIGRATION_LOCK = 0x6665726D  # "ferm"
 MIGRATION_POLL = 0.1  # seconds between two tries for the migration lock
 TRANSACTION_PATIENCE = timedelta(seconds=30)  # until a transaction that does not end is ended
 POOL_WAIT = 30.0  # seconds until a request that finds no free connection is told 503
+POOL_SLICE = 5.0  # seconds until it asks the pool again
+AWAY_WAIT = 5.0  # seconds until it is told 503 while the database is known to be away
 PATIENCE = (
     20.0  # seconds until a connection whose work does not end is cut, and its request told 503
 )
@@ -115,6 +118,8 @@ class Database:
     ) -> None:
         self._pool = pool
         self.dsn = dsn
+        self.away = False
+        """Whether the last heartbeat did not get through: then nobody waits long."""
         self._patience = f"{max(1, int(patience.total_seconds() * 1000))}ms"
         self._away = False
 
@@ -142,8 +147,16 @@ class Database:
         """A connection that the server has not closed: after a restart of PostgreSQL all that wait
         in the pool are dead, and each would cost somebody a 503. A look at the socket costs
         microseconds, a question to the server a round trip."""
+        until = time.monotonic() + (AWAY_WAIT if self.away else POOL_WAIT)
         while True:
-            conn = await self._pool.getconn(timeout=POOL_WAIT)
+            try:
+                # In slices: the pool gives up reconnecting after a while; each call is a new try.
+                wait = max(0.0, min(POOL_SLICE, until - time.monotonic()))
+                conn = await self._pool.getconn(timeout=wait)
+            except PoolTimeout:
+                if time.monotonic() >= until:
+                    raise
+                continue
             if not _has_ended(conn):
                 return conn
             conn.pgconn.finish()

@@ -5,6 +5,7 @@ Small graphs on its in-memory saver; where checkpoints are copied, a real Postgr
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import re
 from collections.abc import AsyncIterator
@@ -570,3 +571,54 @@ async def test_interrupts_come_as_an_update_of_the_root() -> None:
     ]
     assert ((), "inner 1") in found
     assert all(value == "inner 1" for _, value in found)
+
+
+# --- steps on record -------------------------------------------------------------------------
+
+
+async def test_what_a_step_said_is_streamed_before_its_checkpoint_and_the_next_step_waits() -> None:
+    """A background run writes both in one transaction, before the next step starts: sync durability
+    awaits `aput`, and whoever reads the stream has all that the finished step gave by then."""
+    happened: list[str] = []
+
+    class Saver(InMemorySaver):
+        async def aput(self, config: Any, checkpoint: Any, metadata: Any, versions: Any) -> Any:
+            for _ in range(5):
+                await asyncio.sleep(0)  # the next step would start meanwhile
+            happened.append(f"put {metadata['step']}")
+            return self.put(config, checkpoint, metadata, versions)
+
+    async def one(state: State) -> dict[str, Any]:
+        happened.append("one starts")
+        return {"said": ["one"]}
+
+    async def two(state: State) -> dict[str, Any]:
+        happened.append("two starts")
+        return {"said": ["two"]}
+
+    graph: Any = StateGraph(State)
+    graph.add_node("one", one)
+    graph.add_node("too", one)
+    graph.add_node("two", two)
+    for start, end in (
+        (START, "one"),
+        (START, "too"),
+        ("one", "two"),
+        ("too", "two"),
+        ("two", END),
+    ):
+        graph.add_edge(start, end)
+    compiled = graph.compile(checkpointer=Saver())
+    parts = compiled.astream(
+        fresh(),
+        {"configurable": {"thread_id": "run_1"}},
+        stream_mode=["messages", "updates"],
+        version="v2",
+        subgraphs=True,
+        durability="sync",
+    )
+    async for part in parts:
+        happened += [f"read {node}" for node in part["data"]]
+    assert sorted(happened[2:6]) == ["one starts", "one starts", "read one", "read too"]
+    assert happened[:2] == ["put -1", "put 0"]
+    assert happened[6:] == ["put 1", "two starts", "read two", "put 2"]

@@ -16,10 +16,20 @@ import pytest
 from gateway.errors import Unavailable
 from gateway.runs.lease import Lease, Leases, acquired
 from gateway.store.db import Database, open_database
-from tests.integration.api import Api, serving, texts
+from tests.integration.api import Api, calls, output, serving, texts
 from tests.integration.small_graphs import GRAPHS
-from tests.integration.test_background import until
+from tests.integration.test_background import (
+    OWN,
+    gate,
+    polled,
+    queued,
+    reached,
+    rejoined,
+    until,
+)
 from tests.integration.test_leases import sql, take
+from tests.postgres.pooler import pooled
+from tests.postgres.proxy import proxied
 
 TTL = timedelta(seconds=1)
 
@@ -152,3 +162,52 @@ async def test_a_statement_that_never_ends_is_a_503(database_url: str) -> None:
         assert time.monotonic() - started < 10
         async with database.connection() as conn:
             await conn.execute("SELECT 1")
+
+
+async def test_C25_a_lost_database_is_a_503_and_the_first_request_after_it_works(
+    database_url: str,
+) -> None:
+    with proxied(database_url) as proxy:
+        settings = {"DATABASE_DIRECT_URL": database_url, "LEASE_TTL": "1s"}
+        async with serving(proxy.url, GRAPHS, **settings) as api:
+            paused = await api.create("ask", "hi")
+            for _ in range(2):
+                with proxy.away():
+                    await until(lambda: not_ready(api))
+                    refused = await api.post({"model": "usage", "input": "hi"})
+                    assert refused.status_code == 503
+                    assert refused.json()["error"]["code"] == "service_unavailable"
+                    assert int(refused.headers["retry-after"]) > 0
+                answer = await api.post({"model": "usage", "input": "hi"})
+                assert answer.status_code == 200, answer.text
+            ended = await api.create("ask", [output(calls(paused)[0])])
+            assert texts(ended) == ["answer: 'yes'"]
+
+
+async def not_ready(api: Api) -> bool:
+    return (await api.http.get("/readyz")).status_code == 503
+
+
+# --- behind a pooler -------------------------------------------------------------------------
+
+
+async def test_C24_everything_works_behind_a_transaction_mode_pooler(database_url: str) -> None:
+    with pooled(database_url, size=3) as pooler:
+        settings = {"DATABASE_DIRECT_URL": database_url, "LEASE_TTL": "1s"}
+        async with (
+            serving(pooler.url, OWN, **settings) as one,
+            serving(pooler.url, OWN, BACKGROUND_RUNS="0", **settings) as other,
+        ):
+            asked = await one.create("ask", "hi")
+            answered = await other.create("ask", [output(calls(asked)[0])])
+            assert texts(answered) == ["answer: yes", "four five"]
+            events, last = await other.stream("talk", "hi", background=True)
+            assert texts(last) == ["one two three", "four five"]
+            assert await rejoined(one, last, 2) == events[3:]
+            response = await queued(other, "slow", "pooled")
+            await reached(other, response, "waits")
+            await asyncio.sleep(1.5)  # longer than a lease: the heart beats through the pooler
+            gate("pooled").set()
+            assert (await polled(other, response))["status"] == "completed"
+            (row,) = await one.sql("SELECT sum(takeovers) AS takeovers FROM fermata.responses")
+            assert row["takeovers"] == 0
