@@ -178,6 +178,34 @@ async def test_what_is_not_there_is_a_404(api: Api, id: str) -> None:
     assert (status, error["param"]) == (404, "conversation")
 
 
+async def test_another_tenants_conversation_looks_like_none(api: Api) -> None:
+    id = await made(api, user("hi"))
+    (item,) = await held(api, id)
+    await api.sql("UPDATE fermata.conversations SET tenant = 'rival' WHERE id = %s", id)
+    await api.sql(
+        "UPDATE fermata.conversation_items SET tenant = 'rival' WHERE id = %s", item["id"]
+    )
+    for method, path, body in (
+        ("GET", f"/v1/conversations/{id}", None),
+        ("POST", f"/v1/conversations/{id}", {"metadata": {}}),
+        ("DELETE", f"/v1/conversations/{id}", None),
+        ("GET", f"/v1/conversations/{id}/items", None),
+        ("POST", f"/v1/conversations/{id}/items", {"items": [user("x")]}),
+        ("GET", f"/v1/conversations/{id}/items/{item['id']}", None),
+        ("DELETE", f"/v1/conversations/{id}/items/{item['id']}", None),
+        ("POST", "/v1/responses", {"model": "parrot", "input": "x", "conversation": id}),
+        ("POST", "/v1/responses/input_tokens", {"input": "x", "conversation": id}),
+    ):
+        answer = await api.http.request(method, path, json=body)
+        assert answer.status_code == 404, (method, path)
+        assert envelope(answer)["code"] == "not_found"
+    status, error = await api.refused(
+        {"model": "parrot", "input": [{"type": "item_reference", "id": item["id"]}]}
+    )
+    assert (status, error["param"]) == (400, "input[0].id")
+    assert len(await api.sql("SELECT 1 FROM fermata.conversation_items WHERE id = %s", item["id"]))
+
+
 # --- responses in a conversation -------------------------------------------------------------
 
 
