@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from gateway import errors
+from gateway import async_effect, effect, errors
 from gateway.app import create_app
 from gateway.runs.run import RunStatus
 from gateway.settings import SETTINGS, Settings
@@ -19,6 +21,7 @@ from gateway.store.db import SQL
 from tests.docs.pages import DOCS, ROOT, pages, rows, section
 
 REFERENCE = DOCS / "reference"
+EFFECTS = REFERENCE / "effects.md"
 AUDIT, ERRORS, HTTP, SCHEMA = (
     REFERENCE / f"{name}.md" for name in ("audit", "errors", "http", "schema")
 )
@@ -180,3 +183,34 @@ def test_langgraph_s_tables_are_those_that_are_there(connection: psycopg.Connect
 def test_the_states_of_a_run_are_explained() -> None:
     lifecycle = (DOCS / "explanation" / "run-lifecycle.md").read_text()
     assert [row[0] for row in rows(lifecycle)] == [str(status) for status in RunStatus]
+
+
+# --- effects ---------------------------------------------------------------------------------
+
+
+def test_every_option_of_an_effect_has_its_row() -> None:
+    documented = [
+        (row[0], row[1].strip("`"))
+        for row in rows(section(EFFECTS, "`effect`, `async_effect`"))
+        if len(row) == 3
+    ]
+    for function in (effect, async_effect):
+        parameters = inspect.signature(function).parameters.values()
+        assert documented == [(one.name, spelled_default(one.default)) for one in parameters]
+
+
+def spelled_default(default: object) -> str:
+    if default is inspect.Parameter.empty:
+        return ""
+    if isinstance(default, timedelta):
+        return f"{default.total_seconds():g} s"
+    return repr(default)
+
+
+def test_every_effect_error_and_event_is_named() -> None:
+    raised = section(EFFECTS, "`effect`, `async_effect`")
+    assert all(f"`{kind.__name__}`" in raised for kind in subclasses(errors.EffectError))
+    documented = {row[0] for row in rows(section(EFFECTS, "On record"))}
+    sources = ("runs/ledger.py", "store/effects.py")
+    code = "".join((ROOT / "gateway" / source).read_text() for source in sources)
+    assert documented == set(re.findall(r'"(effect_[a-z]+)"', code))
