@@ -6,7 +6,6 @@ and it can be asked what it did.
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import json
 import os
@@ -17,7 +16,7 @@ from langchain_core.messages import AIMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
-from gateway import Graph
+from gateway import Graph, Happened, async_effect
 from graphs.fake_chat import FakeChat
 from tests.acceptance.points import reach, reach_in_thread
 
@@ -63,13 +62,16 @@ async def ask(state: Transfer) -> dict[str, Any]:
     if interrupt({"question": f"Transfer {state['key']}?"}) != "approve":
         return {"receipt": ""}
     await reach(BEFORE_THE_EFFECT)
-    receipt = await asyncio.to_thread(once, state["key"])
+    receipt = await async_effect(
+        f"transfer {state['key']}", transfer, arguments={"key": state["key"]}, on_uncertain=verify
+    )
     await reach(AFTER_THE_RECORD)
     return {"receipt": receipt}
 
 
-def once(key: str) -> str:
-    return f"receipt of {key}" if key in transfers() else transfer(key)
+def verify(key: str) -> Happened | None:
+    """Ask the bank what nobody wrote down."""
+    return Happened(f"receipt of {key}") if key in transfers() else None
 
 
 async def confirm(state: Transfer) -> dict[str, Any]:

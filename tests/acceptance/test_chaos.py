@@ -7,6 +7,7 @@ P3, P4, P5, C20.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -28,6 +29,7 @@ from tests.acceptance.chaos_graphs import (
 from tests.acceptance.http_proxy import holding_back
 from tests.acceptance.points import VARIABLE, Points
 from tests.acceptance.server import Server, serving
+from tests.acceptance.zygote import zygote
 from tests.postgres.proxy import COMMIT, COMMITTED, DatabaseProxy, proxied
 
 GRAPHS = "tests.acceptance.chaos_graphs:GRAPHS"
@@ -56,6 +58,12 @@ class Replicas:
     @property
     def settings(self) -> dict[str, str]:
         return {**SETTINGS, VARIABLE.removeprefix("FERMATA_"): str(self.points.folder)}
+
+    def fermata(self, *arguments: str) -> int:
+        """The exit code of a command."""
+        with (self.folder / "command.log").open("a") as log:
+            environ = {**os.environ, "FERMATA_DATABASE_URL": self.database_url}
+            return zygote().run(arguments, environ, log)
 
     def transfers(self, key: str) -> int:
         return transfers(self.folder / "state" / "bank.jsonl").count(key)
@@ -130,8 +138,23 @@ def assert_settled(replicas: Replicas, key: str, paused: Json, done: Json) -> No
     for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
         assert replicas.rows(f"SELECT count(*) FROM {table} WHERE thread_id = %s", run_id) == [(0,)]
     assert replicas.rows("SELECT count(*) FROM fermata.leases WHERE id = %s", run_id) == [(0,)]
+    assert_on_record(replicas, run_id)
     open_ones = "SELECT count(*) FROM fermata.responses WHERE run_id = %s AND completed_at IS NULL"
     assert replicas.rows(open_ones, run_id) == [(0,)]
+
+
+def assert_on_record(replicas: Replicas, run_id: str) -> None:
+    """The audit alone tells what was asked, answered and done, each once, and is whole."""
+    events = [
+        event
+        for (event,) in replicas.rows(
+            "SELECT event FROM fermata.audit WHERE run_id = %s ORDER BY seq", run_id
+        )
+    ]
+    told = [event for event in events if event not in ("refused", "taken_over", "effect_claimed")]
+    assert told == ["requested", "asked", "answered", "effect_done", "completed"]
+    verified = replicas.fermata("audit", "verify", run_id)
+    assert verified == 0, "the chain of the audit is broken"
 
 
 # --- points -----------------------------------------------------------------------------------

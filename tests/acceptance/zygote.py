@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -79,19 +80,30 @@ class Zygote:
             pass_fds=[theirs.fileno()],
         )
         theirs.close()
+        self._turn = threading.Lock()  # a question and its answer belong together
 
     def start(self, arguments: Sequence[str], environ: Mapping[str, str], log: IO[str]) -> Child:
         """`python -m gateway` with these arguments and this environment; its log goes to `log`."""
         ours, theirs = os.pipe()
         task = json.dumps({"argv": list(arguments), "environ": dict(environ)}).encode()
-        socket.send_fds(self._mine, [task], [theirs, log.fileno()])
-        os.close(theirs)
-        return Child(self, self._answer()["pid"], os.fdopen(ours))
+        with self._turn:
+            socket.send_fds(self._mine, [task], [theirs, log.fileno()])
+            os.close(theirs)
+            pid = self._answer()["pid"]
+        return Child(self, pid, os.fdopen(ours))
+
+    def run(self, arguments: Sequence[str], environ: Mapping[str, str], log: IO[str]) -> int:
+        """The exit status of a command that ends by itself; what it prints goes unread."""
+        child = self.start(arguments, environ, log)
+        with child.stdout as printed:
+            printed.read()
+        return child.wait(60)
 
     def ask(self, question: Mapping[str, Any]) -> Any:
         """One question, one answer."""
-        self._mine.send(json.dumps(question).encode())
-        return self._answer()
+        with self._turn:
+            self._mine.send(json.dumps(question).encode())
+            return self._answer()
 
     def close(self) -> None:
         self._mine.close()
