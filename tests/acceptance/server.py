@@ -44,13 +44,15 @@ class Server:
     def log_file(self) -> Path:
         return self.folder / "gateway.log"
 
-    def start(self) -> Server:
+    def start(self, *, ready: bool = True) -> Server:
+        """Listening, and with `ready` able to serve: without a database it only listens."""
         command = ["serve", "--port", "0", "--graphs", self.graphs]
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("a") as log:
             self.process = zygote().start(command, self._environ(), log)
         self.url = self._address()
-        self._await_readiness()
+        if ready:
+            self._await_readiness()
         return self
 
     def restart(self) -> Server:
