@@ -1,7 +1,8 @@
 """An exam over the Open Responses schema, of our own gateway or of any API: `make exam BASE_URL=…`.
 
-What its public compliance suite asks (basic, phases, streaming, system prompt, tools, images, turns,
-compact, WebSocket), and what it leaves out: previous_response_id, function_call_output, errors.
+What its public compliance suite asks (basic, phases, streaming, system prompt, tools, images,
+turns, compact, WebSocket), and what it leaves out: previous_response_id, function_call_output,
+errors.
 Everything that comes back is validated by `tests/openresponses`. The examined model must say
 something to any text and call a declared tool that it is told to call; `echo` does.
 """

@@ -63,6 +63,14 @@ def test_a_failed_run_can_be_told(told: list[dict[str, Any]], mode: str) -> None
     assert case["error"] == "run_failed"
 
 
+def test_a_broken_background_stream_is_resumed_where_it_broke(told: list[dict[str, Any]]) -> None:
+    case = case_of(told, mode="resumed")
+
+    assert case["numbers"] == list(range(len(case["numbers"])))
+    assert case["last"] == "response.completed"
+    assert case["final"] == case["helper"] == case["polled"] == "slept 0.5"
+
+
 def test_errors_are_the_sdks_own(told: list[dict[str, Any]]) -> None:
     assert case_of(told, mode="error") == {
         "mode": "error",

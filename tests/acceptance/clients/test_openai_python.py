@@ -79,3 +79,54 @@ def test_items_are_resent_as_they_came(client: OpenAI, order: Order) -> None:
     assert done.output_text == order.executed
     assert "Which order" in after.output_text
     assert order.paid() == 1
+
+
+def test_a_broken_background_stream_is_resumed_where_it_broke(client: OpenAI) -> None:
+    seen = []
+    with client.responses.create(
+        model="sleepy", input="0.5", background=True, stream=True
+    ) as stream:
+        for event in stream:
+            seen.append(event)
+            if event.type == "response.in_progress":
+                break  # the connection is closed, the run goes on
+    created = seen[0]
+    assert created.type == "response.created"
+    assert created.response.status == "queued"
+    last_seen = seen[-1].sequence_number
+    with client.responses.retrieve(
+        created.response.id, stream=True, starting_after=last_seen
+    ) as stream:
+        seen += list(stream)
+    last = seen[-1]
+
+    assert [event.sequence_number for event in seen] == list(range(len(seen)))
+    assert last.type == "response.completed"
+    assert last.response.output_text == "slept 0.5"
+    assert client.responses.retrieve(created.response.id).output_text == "slept 0.5"
+
+
+def test_the_stream_helper_resumes_too(client: OpenAI) -> None:
+    queued = client.responses.create(model="sleepy", input="0.2", background=True)
+    assert queued.status in ("queued", "in_progress")
+    with client.responses.stream(response_id=queued.id) as stream:
+        done = stream.get_final_response()
+
+    assert done.output_text == "slept 0.2"
+
+
+def test_a_background_response_is_polled(client: OpenAI) -> None:
+    response = client.responses.create(model="echo", input="Good morning", background=True)
+    while response.status in ("queued", "in_progress"):
+        response = client.responses.retrieve(response.id)
+
+    assert (response.status, response.output_text) == ("completed", "Good morning")
+
+
+def test_a_background_response_is_cancelled(client: OpenAI) -> None:
+    response = client.responses.create(model="sleepy", input="60", background=True)
+    response = client.responses.cancel(response.id)
+    while response.status in ("queued", "in_progress"):
+        response = client.responses.retrieve(response.id)
+
+    assert response.status == "cancelled"

@@ -83,6 +83,27 @@ const parsed = await client.responses.parse({
 });
 tell({ mode: "parse", parsed: parsed.output_parsed });
 
+{
+  const seen = [];
+  const broken = await client.responses.create({ model: "sleepy", input: "0.5", background: true, stream: true });
+  for await (const event of broken) {
+    seen.push(event);
+    if (event.type === "response.in_progress") break; // the connection is closed, the run goes on
+  }
+  const { id } = seen[0].response;
+  const starting_after = seen.at(-1).sequence_number;
+  for await (const event of await client.responses.retrieve(id, { stream: true, starting_after })) seen.push(event);
+  const helper = client.responses.stream({ response_id: id });
+  tell({
+    mode: "resumed",
+    numbers: seen.map((event) => event.sequence_number),
+    last: seen.at(-1).type,
+    final: said(seen.at(-1).response),
+    helper: said(await helper.finalResponse()),
+    polled: (await client.responses.retrieve(id)).output_text,
+  });
+}
+
 try {
   await client.responses.create({ model: "no-such-graph", input: "hello" });
 } catch (error) {
