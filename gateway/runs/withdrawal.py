@@ -50,7 +50,9 @@ async def cancel(coordinator: Coordinator, response_id: str, principal: Principa
     """
     if await _withdraw(coordinator, response_id, principal):
         await _stop(coordinator, response_id, principal)
-        await _withdraw(coordinator, response_id, principal)  # it may have asked before it stopped
+        # It may have asked before it stopped; or what moves its run is not to be stopped from here.
+        if await _withdraw(coordinator, response_id, principal):
+            raise _in_progress(response_id)
     return await retrieve(coordinator.database, response_id, principal)
 
 
@@ -92,10 +94,7 @@ async def _stop(coordinator: Coordinator, response_id: str, principal: Principal
         await asyncio.shield(execution.ended)
         return
     if not elsewhere:
-        async with coordinator.database.connection() as conn:
-            if not await fetch(conn, "settled", ids=[response_id]):
-                raise _in_progress(response_id)
-        return  # it ended while we looked
+        return
     try:
         async with asyncio.timeout(PATIENCE):
             await coordinator.watch.settled(response_id)
