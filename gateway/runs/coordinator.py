@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 from gateway.errors import (
     FermataError,
@@ -34,15 +33,8 @@ from gateway.runs.endings import Draft, Keep
 from gateway.runs.events import (
     Completed,
     Failed,
-    MessageDone,
     Outcome,
     Paused,
-    Piece,
-    Progress,
-    ReasoningDelta,
-    RefusalDelta,
-    TextDelta,
-    ToolCall,
 )
 from gateway.runs.execution import Execution
 from gateway.runs.graph import ServedGraph
@@ -51,6 +43,7 @@ from gateway.runs.ledger import Effects
 from gateway.runs.meter import METER
 from gateway.runs.retold import Retold
 from gateway.runs.rounds import every
+from gateway.runs.telling import all_written, written
 from gateway.runs.watch import Watch
 from gateway.store.batch import Batch
 from gateway.store.checkpoints import StepMemory
@@ -64,7 +57,6 @@ from gateway.store.responses import (
     open_first,
 )
 from gateway.wire.items import Usage
-from gateway.wire.writer import Frames, Writer
 
 logger = logging.getLogger("fermata.runs")
 
@@ -186,7 +178,7 @@ class Coordinator:
         outcome = await self._attempt(execution)
         if execution.retold is not None:
             outcome = await self._attempt_again(execution, execution.retold, outcome)
-            await line.put(_all_written(execution.writer, execution.retold.settle()))
+            await line.put(all_written(execution.writer, execution.retold.settle()))
         await self._finish(execution, outcome)
 
     async def _attempt(self, execution: Execution) -> Outcome:
@@ -195,9 +187,9 @@ class Coordinator:
             if isinstance(event, Paused | Completed | Failed):
                 return event
             if retold is None:
-                await line.put(_written(writer, event))
+                await line.put(written(writer, event))
             else:
-                await line.put(_all_written(writer, retold.pieces(event)))
+                await line.put(all_written(writer, retold.pieces(event)))
         raise RunFailed("The graph gave no outcome.", code="server_error")
 
     async def _attempt_again(
@@ -238,7 +230,7 @@ class Coordinator:
         journal = execution.journal
 
         async def on_step(root: bool) -> None:
-            closing = _all_written(execution.writer, retold.settle()) if root else []
+            closing = all_written(execution.writer, retold.settle()) if root else []
             if journal is not None:
                 await journal.step(closing, root)
             else:
@@ -440,26 +432,3 @@ def _taken_over() -> LeaseLost:
 
 def _sum(one: Usage | None, other: Usage | None) -> Usage | None:
     return one + other if one is not None and other is not None else one or other
-
-
-def _all_written(writer: Writer, pieces: Iterable[Piece]) -> Frames:
-    return [frame for piece in pieces for frame in _written(writer, piece)]
-
-
-def _written(writer: Writer, piece: Piece) -> Frames:
-    if isinstance(piece, TextDelta):
-        return writer.text(piece.message_id, piece.text)
-    return _WRITERS[type(piece)](writer, piece)
-
-
-_WRITERS: Mapping[type, Callable[[Writer, Any], Frames]] = {
-    MessageDone: lambda writer, piece: writer.close(
-        piece.message_id, "incomplete" if piece.cut else "completed"
-    ),
-    RefusalDelta: lambda writer, piece: writer.refusal(piece.message_id, piece.text),
-    ReasoningDelta: lambda writer, piece: writer.reasoning(piece.message_id, piece.text),
-    ToolCall: lambda writer, piece: writer.function_call(
-        piece.call_id, piece.name, piece.arguments
-    ),
-    Progress: lambda writer, piece: writer.extension(piece.name, piece.payload),
-}

@@ -18,7 +18,6 @@ from gateway.human.run import (
     RunSettings,
     settings_from,
     settings_of,
-    settings_text,
 )
 from gateway.runs import conversations
 from gateway.runs.audited import accepted
@@ -38,6 +37,7 @@ from gateway.runs.lookup import (
 )
 from gateway.runs.meter import METER
 from gateway.runs.principal import Principal
+from gateway.runs.queueing import queue_first, queue_resumed
 from gateway.runs.refusals import on_record, strangers
 from gateway.runs.replies import LiveReply, RepeatedReply, Reply, SaidReply
 from gateway.runs.run import (
@@ -50,7 +50,6 @@ from gateway.runs.run import (
     answer_call_ids,
     plan,
 )
-from gateway.store import audit
 from gateway.store.checkpoints import load_checkpoints
 from gateway.store.db import Connection, Database, Row, execute, send
 from gateway.store.responses import Ending, NewResponse, open_first, open_in_conversation
@@ -285,7 +284,7 @@ async def _begin(
         await _write_row(coordinator, opened, key)
     else:
         async with coordinator.database.pipeline() as (conn, _):
-            await _queue_first(conn, request, execution, opened)
+            await queue_first(conn, request, execution, opened)
             if key is not None:
                 await remember(conn, opened.tenant, key, opened.id)
     return _launched(coordinator, execution)
@@ -299,57 +298,6 @@ async def _write_row(coordinator: Coordinator, row: NewResponse, key: Key | None
     async with coordinator.database.pipeline() as (conn, _):
         await open_first(conn, [row], coordinator.leases.owner)
         await remember(conn, row.tenant, key, row.id)
-
-
-async def _queue_first(
-    conn: Connection, request: CreateResponse, execution: Execution, row: NewResponse
-) -> None:
-    """Accepted for good: whoever is free starts it, and knows it from here alone."""
-    current = execution.current
-    frames = execution.writer.queue()
-    await send(
-        conn,
-        "queue_first",
-        id=row.id,
-        tenant=row.tenant,
-        run_id=row.run_id,
-        requester=current.requester,
-        model=row.model,
-        settings=settings_text(current.settings),
-        previous_id=row.previous_id,
-        conversation_id=execution.conversation,
-        streamed=request.stream,
-        input=row.input,
-        body=row.body,
-        last=len(frames) - 1,
-        frames=b"".join(frames),
-    )
-    await audit.record(
-        conn,
-        tenant=row.tenant,
-        run_id=row.run_id,
-        event="queued",
-        response_id=row.id,
-        actor=current.requester,
-        details={},
-    )
-
-
-async def _queue_resumed(conn: Connection, request: CreateResponse, execution: Execution) -> None:
-    """The answers are taken; whoever is free resumes the run."""
-    assert execution.lease is not None
-    frames = execution.writer.queue()
-    await send(
-        conn,
-        "queue_resumed",
-        tenant=execution.current.tenant,
-        id=execution.response_id,
-        run_id=execution.lease.id,
-        token=execution.lease.token,
-        streamed=request.stream,
-        last=len(frames) - 1,
-        frames=b"".join(frames),
-    )
 
 
 async def _open_turn(
@@ -367,7 +315,7 @@ async def _open_turn(
     execution.conversation = conversation_id
     row = _row(request, execution, None, execution.writer.resource())
     if request.background:
-        await _queue_first(conn, request, execution, row)
+        await queue_first(conn, request, execution, row)
     else:
         await open_in_conversation(conn, row, execution.lease_id, conversation_id)
     return execution
@@ -430,7 +378,7 @@ async def _accept(
     execution.lease_id = run.id
     execution.conversation = taken["conversation_id"]
     if request.background:
-        await _queue_resumed(conn, request, execution)
+        await queue_resumed(conn, request, execution)
     return execution
 
 

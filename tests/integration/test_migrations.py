@@ -179,6 +179,9 @@ def test_every_statement_names_its_schema(name: str) -> None:
         ("delete_responses", "responses_expiring"),
         ("delete_effects", "effects_settled"),
         ("orphans", "responses_in_progress"),
+        ("claim_queued", "responses_queued"),
+        ("trim_events", "responses_logged"),
+        ("delete_keys", "idempotency_keys_expiring"),
     ],
 )
 def test_what_runs_again_and_again_reads_a_partial_index(
