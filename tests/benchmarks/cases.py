@@ -44,6 +44,20 @@ SCENARIOS: Mapping[str, Scenario] = {
             for concurrency, runs in ((1, 200), (8, 800), (64, 1280))
         )
     ),
+    "guarantees": Scenario(
+        tuple(
+            Case(
+                f"pause and answer, {what} (JSON)",
+                model,
+                concurrency,
+                runs,
+                "round trips",
+                answers=True,
+            )
+            for concurrency, runs in ((1, 200), (8, 800))
+            for what, model in (("no effect", "approval"), ("one effect", "effect"))
+        )
+    ),
     "echo": Scenario(
         tuple(
             Case("echo (JSON)", "echo", concurrency, runs, "requests")

@@ -97,6 +97,21 @@ async def refund(state: Refund) -> dict[str, Any]:
     return {"refunded": "1001"}
 
 
+async def refund_once(state: Refund) -> dict[str, Any]:
+    """The same through Fermata's ledger; the bare graph has none, and does it as it comes."""
+    from gateway import async_effect, current_run
+
+    try:
+        key = f"refund {current_run().run_id}"
+    except LookupError:
+        return await refund(state)
+    return {"refunded": await async_effect(key, _pay, arguments={"order": "1001"})}
+
+
+async def _pay(order: str) -> str:
+    return order
+
+
 async def thank(state: Refund) -> dict[str, Any]:
     return {"messages": [await _thanks.ainvoke(state["messages"])]}
 
@@ -117,10 +132,15 @@ async def sleep(state: MessagesState) -> dict[str, Any]:
     return {"messages": [AIMessage(content="slept")]}
 
 
-def approval() -> Builder:
+def approval(effect: Any) -> Builder:
     graph: Builder = StateGraph(Refund)
-    for node in (announce, review, refund, thank):
-        graph.add_node(node.__name__, node)
+    for name, node in (
+        ("announce", announce),
+        ("review", review),
+        ("refund", effect),
+        ("thank", thank),
+    ):
+        graph.add_node(name, node)
     graph.add_edge(START, "announce")
     graph.add_edge("announce", "review")
     graph.add_conditional_edges(
@@ -140,7 +160,8 @@ def one_node(action: Any) -> Builder:
 
 
 GRAPHS: Mapping[str, Builder] = {
-    "approval": approval(),
+    "approval": approval(refund),
+    "effect": approval(refund_once),
     "echo": one_node(repeat),
     "stream": one_node(talk),
     "sleep": one_node(sleep),
