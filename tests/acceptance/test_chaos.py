@@ -8,6 +8,7 @@ P3, P4, P5, C20.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -303,3 +304,24 @@ def test_P3_before_the_last_byte(
             assert isinstance(lost.exception(), httpx.HTTPError)
         done = post(second, answering(paused)).json()
     assert_settled(replicas, key, paused, done)
+
+
+def test_C21_killed_right_after_a_background_request_was_accepted(replicas: Replicas) -> None:
+    replicas.points.arm("waiting")
+    with replicas.victim() as victim:
+        body = {"model": "waiting", "input": "hi", "background": True}
+        accepted = post(victim, body).json()
+        victim.kill9()
+    assert accepted["status"] in ("queued", "in_progress")
+    deadline = time.monotonic() + 60
+    while (read := retrieved(replicas.survivors[0], accepted["id"]))["status"] != "completed":
+        assert read["status"] in ("queued", "in_progress"), read
+        if (replicas.points.folder / "waiting.held").exists():
+            replicas.points.release("waiting")  # somebody has taken it up
+        assert time.monotonic() < deadline, read
+        time.sleep(0.05)
+    assert text(read) == "waited"
+
+
+def retrieved(server: Server, response_id: str) -> Json:
+    return dict(httpx.get(f"{server.url}/v1/responses/{response_id}").json())

@@ -196,7 +196,7 @@ def test_killed_the_moment_the_call_is_seen(gateway: Server) -> None:
     assert refunds(gateway) == ["refund", "notification"]
 
 
-def test_pause_on_one_process_answer_on_another_read_on_a_third(
+def test_C22_pause_on_one_process_answer_on_another_read_on_a_third(
     start_server: Callable[..., Server],
 ) -> None:
     first, second, third = start_server(), start_server(), start_server()
@@ -293,7 +293,7 @@ def test_an_answer_outlives_the_failure_of_its_run(gateway: Server) -> None:
     assert checkpoint_rows(gateway.database_url) == 0
 
 
-async def test_500_in_flight_on_a_pool_of_5(start_server: Callable[..., Server]) -> None:
+async def test_C26_500_in_flight_on_a_pool_of_5(start_server: Callable[..., Server]) -> None:
     server = start_server(POOL_SIZE="5", LOG_LEVEL="warning")
     async with server.async_client(500) as client:
         runs = [
