@@ -29,6 +29,7 @@ from gateway.errors import (
 from gateway.human.database import enter_database
 from gateway.runs import endings
 from gateway.runs.confined import threads_ended
+from gateway.runs.drive import drive
 from gateway.runs.endings import Draft, Keep
 from gateway.runs.events import (
     Completed,
@@ -183,7 +184,7 @@ class Coordinator:
 
     async def _attempt(self, execution: Execution) -> Outcome:
         writer, line, retold = execution.writer, execution.line, execution.retold
-        async for event in execution.served.run(execution.outset, execution.current):
+        async for event in drive(execution.served, execution.outset, execution.current):
             if isinstance(event, Paused | Completed | Failed):
                 return event
             if retold is None:

@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 from gateway.errors import FermataError, RunFailed
 from gateway.human.run import CurrentRun
-from gateway.runs.graph import Outset, ServedGraph
+from gateway.runs.drive import Outset
+from gateway.runs.graph import ServedGraph
 from gateway.runs.journal import Journal
 from gateway.runs.lease import Lease
 from gateway.runs.ledger import RunLedger

@@ -24,9 +24,10 @@ from gateway.runs.audited import accepted
 from gateway.runs.cards import LeftOpen, last_card, unfold
 from gateway.runs.conversation import conversation, without_echoes
 from gateway.runs.coordinator import Coordinator
+from gateway.runs.drive import Outset
 from gateway.runs.execution import Execution, Frameline
 from gateway.runs.following import FollowedReply, rejoin
-from gateway.runs.graph import Outset, ServedGraph
+from gateway.runs.graph import ServedGraph
 from gateway.runs.idempotency import Key, KeyTaken, known_response, remember
 from gateway.runs.lease import Lease
 from gateway.runs.lookup import (

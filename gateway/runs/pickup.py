@@ -14,9 +14,9 @@ from gateway.human.run import CurrentRun, settings_from
 from gateway.runs import conversations, endings
 from gateway.runs.conversation import conversation
 from gateway.runs.coordinator import Coordinator
+from gateway.runs.drive import Outset
 from gateway.runs.events import Failed
 from gateway.runs.execution import Execution, Frameline
-from gateway.runs.graph import Outset
 from gateway.runs.journal import Journal
 from gateway.runs.lease import Lease, acquired
 from gateway.runs.lookup import read_history

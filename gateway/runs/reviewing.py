@@ -28,8 +28,8 @@ from gateway.errors import (
 from gateway.human.run import CurrentRun, settings_from
 from gateway.runs.audited import accepted, answered
 from gateway.runs.coordinator import Coordinator
+from gateway.runs.drive import Outset
 from gateway.runs.execution import Execution, Frameline
-from gateway.runs.graph import Outset
 from gateway.runs.lease import Lease
 from gateway.runs.lookup import find_previous, plausible
 from gateway.runs.meter import METER

@@ -22,7 +22,7 @@ from langgraph.types import Command, Interrupt, Send, interrupt
 from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
-from gateway.runs.graph import STRICT_RESUME
+from gateway.runs.drive import STRICT_RESUME
 from gateway.store.checkpoints import TABLES, load_checkpoints, new_memory, save_checkpoints
 
 HEX_ID = re.compile(r"[0-9a-f]{32}")

@@ -12,8 +12,9 @@ from langchain_core.messages import AIMessage, HumanMessage
 from gateway import Graph, RunSettings
 from gateway.human.run import CurrentRun
 from gateway.runs.catalog import load_graphs, serve_graphs
+from gateway.runs.drive import Outset, drive
 from gateway.runs.events import Paused, RunEvent, TextDelta
-from gateway.runs.graph import Outset, ServedGraph
+from gateway.runs.graph import ServedGraph
 from graphs import GRAPHS
 from tests.docs import lifecycle
 from tests.docs.pages import DOCS, README, anchors, blocks, links, pages, rows, section
@@ -86,7 +87,7 @@ async def test_the_how_to_s_graphs_run(tmp_path: Path, monkeypatch: pytest.Monke
 async def events(served: ServedGraph, said: str) -> list[RunEvent]:
     current = CurrentRun("run_docs", "resp_docs", "tenant", "subject", RunSettings())
     outset = Outset(messages=[AIMessage("Hello.", id="1"), HumanMessage(said, id="2")])
-    return [event async for event in served.run(outset, current)]
+    return [event async for event in drive(served, outset, current)]
 
 
 def text(happened: list[RunEvent]) -> str:

@@ -11,8 +11,9 @@ from langgraph.types import Send, interrupt
 
 from gateway import Graph, RunSettings
 from gateway.human.run import CurrentRun
+from gateway.runs.drive import Outset, drive
 from gateway.runs.events import Paused
-from gateway.runs.graph import Outset, serve_graph
+from gateway.runs.graph import serve_graph
 
 NAMES = ["first", "second", "third"]
 
@@ -48,7 +49,7 @@ def backwards(*, in_subgraph: bool) -> StateGraph[Any, Any, Any, Any]:
 async def test_the_order_is_that_of_the_sends(in_subgraph: bool, live: bool) -> None:
     served = await serve_graph("m", Graph(backwards(in_subgraph=in_subgraph)))
     current = CurrentRun("run", "resp", "tenant", "subject", RunSettings())
-    *_, paused = [event async for event in served.run(Outset(live=live), current)]
+    *_, paused = [event async for event in drive(served, Outset(live=live), current)]
 
     assert isinstance(paused, Paused)
     assert [one.value for one in paused.interrupts] == NAMES
