@@ -36,6 +36,8 @@ from tests.postgres.proxy import COMMIT, COMMITTED, DatabaseProxy, proxied
 GRAPHS = "tests.acceptance.chaos_graphs:GRAPHS"
 SETTINGS = {"LEASE_TTL": "1s", "POOL_SIZE": "4", "LOG_LEVEL": "warning"}
 HELD_BY_THE_NODE = (BEFORE_THE_EFFECT, BEFORE_THE_RECORD, AFTER_THE_RECORD)
+TRIES = ("refused", "taken_over", "effect_claimed", "effect_uncertain", "stalled", "retried")
+"""What the audit may tell besides: how often it was tried."""
 _keys = count(1)
 
 Json = dict[str, Any]
@@ -152,7 +154,7 @@ def assert_on_record(replicas: Replicas, run_id: str) -> None:
             "SELECT event FROM fermata.audit WHERE run_id = %s ORDER BY seq", run_id
         )
     ]
-    told = [event for event in events if event not in ("refused", "taken_over", "effect_claimed")]
+    told = [event for event in events if event not in TRIES]
     assert told == ["requested", "asked", "answered", "effect_done", "completed"]
     verified = replicas.fermata("audit", "verify", run_id)
     assert verified == 0, "the chain of the audit is broken"
@@ -234,8 +236,8 @@ def test_P3_C20_killed(replicas: Replicas, pool: ThreadPoolExecutor, point: str)
 
 @at_every_point
 def test_P3_cut_off(replicas: Replicas, pool: ThreadPoolExecutor, point: str) -> None:
-    """The connection breaks, the process lives: it tells what happened, or 503, and a repeat
-    does."""
+    """The connection breaks, the process lives: it tells what happened, or that it does not know
+    (503, or a failed response if an effect could not be claimed), and a repeat does."""
     key = new_key(point)
     with replicas.victim() as victim:
         paused = ask(victim, key)
@@ -246,6 +248,8 @@ def test_P3_cut_off(replicas: Replicas, pool: ThreadPoolExecutor, point: str) ->
             told = answer.result()
         if told.status_code == 503:
             assert int(told.headers["Retry-After"]) > 0
+            told = post(victim, answering(paused))
+        if told.json().get("status") == "failed":
             told = post(victim, answering(paused))
         assert told.status_code == 200, told.text
         assert_settled(replicas, key, paused, told.json())
