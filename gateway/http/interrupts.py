@@ -15,7 +15,7 @@ from gateway.http.body import json_response, read_body
 from gateway.http.state import ready
 from gateway.runs import reviewing
 from gateway.runs.reviewing import OpenQuestion
-from gateway.wire import encoding
+from gateway.wire import checks, encoding
 from gateway.wire.encoding import Json
 from gateway.wire.paging import parse_limit
 
@@ -56,7 +56,7 @@ async def retrieve_interrupt(request: Request, call_id: str) -> Response:
 async def answer_interrupt(request: Request, call_id: str) -> Response:
     """Answer one question; the last answer of a batch resumes the run in the background."""
     gateway = ready(request)
-    body = encoding.loads(await read_body(request, gateway.settings.max_body_bytes))
+    body = checks.body(await read_body(request, gateway.settings.max_body_bytes))
     await reviewing.answer_one(gateway.coordinator, call_id, _output(body), principal_of(request))
     return await _told(request, call_id)
 
@@ -68,10 +68,8 @@ async def _told(request: Request, call_id: str) -> Response:
     )
 
 
-def _output(body: Json) -> str:
+def _output(body: dict[str, Json]) -> str:
     """The answer as a client's `output` would spell it: `output` itself, or the whole body."""
-    if not isinstance(body, dict):
-        raise InvalidRequest("The body must be a JSON object.", code="invalid_type")
     if not body:
         raise InvalidRequest("The answer is missing.", param="output")
     answer = body.get("output", body)

@@ -11,10 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, cast
 
-from gateway.errors import InvalidRequest
 from gateway.wire import checks
 from gateway.wire.chat_messages import parse_messages
-from gateway.wire.encoding import Json, loads
+from gateway.wire.encoding import Json
 from gateway.wire.request import (
     FIELDS,
     REASONING_EFFORTS,
@@ -53,19 +52,8 @@ _FIELD_OF_ITEM = {".output": ".content", ".call_id": ".tool_call_id", ".content"
 
 def parse_chat(body: bytes | str | dict[str, Json]) -> ChatRequest:
     """Parse a request body. Raises `InvalidRequest` naming the one parameter that is wrong."""
-    raw = body if isinstance(body, dict) else loads(body)
-    if not isinstance(raw, dict):
-        raise InvalidRequest("The body must be a JSON object.", code="invalid_type")
-    values: dict[str, Any] = {}
-    extra: dict[str, Json] = {}
-    for key, value in raw.items():
-        if value is None:
-            continue
-        check = _FIELDS.get(key)
-        if check is None:
-            extra[key] = value
-        else:
-            values[key] = check(value, key)
+    raw = checks.body(body)
+    values, extra = checks.by_table(raw, _FIELDS)
     for needed in ("model", "messages"):
         if needed not in values:
             checks.missing(needed)

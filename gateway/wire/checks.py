@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from gateway.errors import InvalidRequest
-from gateway.wire.encoding import Json
+from gateway.wire.encoding import Json, loads
 
 T = TypeVar("T")
 Check = Callable[[Json, str], T]
@@ -20,6 +20,32 @@ _NAMES = {str: "a string", bool: "a boolean", int: "an integer", float: "a numbe
 _NAMES |= {dict: "an object", list: "an array", type(None): "null"}
 
 _FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+def body(sent: bytes | str | dict[str, Json]) -> dict[str, Json]:
+    """The object that a request's body is. Raises `InvalidRequest` for all else."""
+    fields = sent if isinstance(sent, dict) else loads(sent)
+    if not isinstance(fields, dict):
+        raise InvalidRequest("The body must be a JSON object.", code="invalid_type")
+    return fields
+
+
+def by_table(
+    fields: Mapping[str, Json], table: Mapping[str, Check[Any]]
+) -> tuple[dict[str, Any], dict[str, Json]]:
+    """The values of the fields that the table reads, and the fields that it does not know, as they
+    are; null is as if it had not been sent."""
+    values: dict[str, Any] = {}
+    extra: dict[str, Json] = {}
+    for key, value in fields.items():
+        if value is None:
+            continue
+        check = table.get(key)
+        if check is None:
+            extra[key] = value
+        else:
+            values[key] = check(value, key)
+    return values, extra
 
 
 def refuse(path: str, message: str, code: str = "invalid_value") -> NoReturn:

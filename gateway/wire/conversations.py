@@ -6,38 +6,30 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from gateway.errors import InvalidRequest
 from gateway.wire import checks
-from gateway.wire.encoding import Json, loads
+from gateway.wire.encoding import Json
 from gateway.wire.history import Item, parse_input
 from gateway.wire.request import metadata_of
 
 
 def parse_conversation(body: bytes) -> tuple[tuple[Item, ...], dict[str, str]]:
     """The first items and the metadata of a new conversation; an empty body is neither."""
-    fields = _fields(body or b"{}")
+    fields = checks.body(body or b"{}")
     items = checks.optional(fields, "items", "", _items) or ()
     return items, checks.optional(fields, "metadata", "", metadata_of) or {}
 
 
 def parse_items(body: bytes) -> tuple[Item, ...]:
     """The items to add."""
-    return checks.required(_fields(body), "items", "", _items)
+    return checks.required(checks.body(body), "items", "", _items)
 
 
 def parse_metadata(body: bytes) -> dict[str, str]:
     """The new metadata, in place of the old; null is none."""
-    fields = _fields(body)
+    fields = checks.body(body)
     if "metadata" not in fields:
         checks.missing("metadata")
     return checks.optional(fields, "metadata", "", metadata_of) or {}
-
-
-def _fields(body: bytes) -> dict[str, Json]:
-    fields = loads(body)
-    if not isinstance(fields, dict):
-        raise InvalidRequest("The body must be a JSON object.", code="invalid_type")
-    return fields
 
 
 def _items(value: Json, path: str) -> tuple[Item, ...]:

@@ -6,14 +6,13 @@ nothing.
 
 from __future__ import annotations
 
-from gateway.errors import InvalidRequest
-from gateway.wire.encoding import Json, loads
+from gateway.wire import checks
 from gateway.wire.request import CreateResponse, parse_create
 
 
 def parse_input_tokens(body: bytes) -> tuple[CreateResponse, bool]:
     """What to count, and whether a model is named: it may be missing, and so may the input."""
-    fields = _fields(body)
+    fields = checks.body(body)
     named = fields.get("model") is not None
     model = fields["model"] if named else "none"
     said = fields.get("input")
@@ -22,11 +21,4 @@ def parse_input_tokens(body: bytes) -> tuple[CreateResponse, bool]:
 
 def parse_compact(body: bytes) -> CreateResponse:
     """What to compact."""
-    return parse_create(_fields(body))
-
-
-def _fields(body: bytes) -> dict[str, Json]:
-    fields = loads(body)
-    if not isinstance(fields, dict):
-        raise InvalidRequest("The body must be a JSON object.", code="invalid_type")
-    return fields
+    return parse_create(checks.body(body))

@@ -16,9 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from gateway.errors import InvalidRequest
 from gateway.wire import checks
-from gateway.wire.encoding import Json, canonical, loads
+from gateway.wire.encoding import Json, canonical
 from gateway.wire.history import FunctionCallOutput, Item, parse_input
 
 
@@ -114,19 +113,8 @@ class CreateResponse:
 
 def parse_create(body: bytes | str | dict[str, Json]) -> CreateResponse:
     """Parse a request body. Raises `InvalidRequest` naming the one parameter that is wrong."""
-    raw = body if isinstance(body, dict) else loads(body)
-    if not isinstance(raw, dict):
-        raise InvalidRequest("The body must be a JSON object.", code="invalid_type")
-    values: dict[str, Any] = {}
-    extra: dict[str, Json] = {}
-    for key, value in raw.items():
-        if value is None:
-            continue
-        check = FIELDS.get(key)
-        if check is None:
-            extra[key] = value
-        else:
-            values[key] = check(value, key)
+    raw = checks.body(body)
+    values, extra = checks.by_table(raw, FIELDS)
     _check_together(raw, values)
     _move_text(values)
     for key in _NOT_KEPT:
