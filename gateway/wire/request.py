@@ -12,7 +12,7 @@ parsed in a few microseconds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -130,20 +130,6 @@ def parse_tools(echoed: list[Json]) -> tuple[Tool, ...]:
 def request_fingerprint(request: CreateResponse) -> bytes:
     """SHA-256 over the whole body, however its keys were ordered: is it the same request again?"""
     return hashlib.sha256(canonical(request.raw)).digest()
-
-
-def answers_fingerprint(outputs: Iterable[FunctionCallOutput]) -> bytes:
-    """SHA-256 over the answers alone: the same answers again are a repeat, whatever else differs.
-
-    A string and a list of text parts that say the same are the same answer.
-    """
-    answers = sorted((one.call_id, one.output, _beyond_text(one)) for one in outputs)
-    return hashlib.sha256(canonical(answers)).digest()
-
-
-def _beyond_text(output: FunctionCallOutput) -> str:
-    parts = [dict(part.raw) for part in output.parts if part.text is None]
-    return canonical(parts).decode() if parts else ""
 
 
 # --- rules over several fields ---------------------------------------------------------------

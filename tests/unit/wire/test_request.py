@@ -15,7 +15,6 @@ from gateway.wire.request import (
     CreateResponse,
     ReasoningConfig,
     TextFormat,
-    answers_fingerprint,
     parse_create,
     request_fingerprint,
 )
@@ -324,36 +323,6 @@ def test_the_old_name_of_the_reasoning_summary_is_known() -> None:
 
 
 # --- fingerprints ----------------------------------------------------------------------------
-
-
-def _answers(*outputs: tuple[str, Any], **fields: Any) -> CreateResponse:
-    items = [
-        {"type": "function_call_output", "call_id": call_id, "output": output}
-        for call_id, output in outputs
-    ]
-    return parse_create(body(input=items, **fields))
-
-
-def test_the_same_answers_have_one_fingerprint() -> None:
-    first = _answers(("a", "yes"), ("b", "no"))
-    parts = [{"type": "input_text", "text": "y"}, {"type": "text", "text": "es"}]
-    again = _answers(("b", "no"), ("a", parts), stream=True)
-    assert answers_fingerprint(first.outputs) == answers_fingerprint(again.outputs)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        [("a", "no"), ("b", "yes")],
-        [("a", "yes")],
-        [("a", "yes"), ("b", "no ")],
-        [("a", "yes"), ("b", "\ud800")],
-        [("a", "yes"), ("b", [{"type": "input_image", "image_url": "u"}])],
-    ],
-)
-def test_other_answers_have_another_fingerprint(other: list[tuple[str, Any]]) -> None:
-    first = _answers(("a", "yes"), ("b", "no"))
-    assert answers_fingerprint(first.outputs) != answers_fingerprint(_answers(*other).outputs)
 
 
 def test_a_request_is_the_same_whatever_the_order_of_its_keys() -> None:
