@@ -18,8 +18,9 @@ from gateway.store import conversations as store
 from gateway.store.db import Connection, Database, Row, execute, fetch_one
 from gateway.wire import encoding
 from gateway.wire.conversations import conversation_resource
-from gateway.wire.history import Item, as_resource, parse_item
+from gateway.wire.history import Item, parse_item
 from gateway.wire.ids import new_id
+from gateway.wire.input_items import as_resource
 from gateway.wire.paging import Page, Paging, no_such_item
 
 # --- the conversation ---

@@ -33,8 +33,9 @@ from gateway.runs.transcript import usage_of
 from gateway.wire import encoding
 from gateway.wire.compaction import pack, place_of
 from gateway.wire.encoding import Json
-from gateway.wire.history import Item, Message, as_resource, parse_item, unfolded
+from gateway.wire.history import Item, Message, parse_item, unfolded
 from gateway.wire.ids import new_id
+from gateway.wire.input_items import as_resource
 from gateway.wire.items import Usage
 from gateway.wire.request import CreateResponse
 

@@ -56,8 +56,9 @@ from gateway.store.db import Connection, Database, Row, execute, send
 from gateway.store.responses import Ending, NewResponse, open_first, open_in_conversation
 from gateway.wire import encoding
 from gateway.wire.dialects import in_dialect
-from gateway.wire.history import FunctionCall, Item, ItemReference, Message, stored_items
+from gateway.wire.history import FunctionCall, Item, ItemReference, Message
 from gateway.wire.ids import new_id
+from gateway.wire.input_items import stored_items
 from gateway.wire.items import Response
 from gateway.wire.request import CreateResponse
 from gateway.wire.writer import Writer

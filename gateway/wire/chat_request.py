@@ -14,6 +14,7 @@ from typing import Any, cast
 from gateway.wire import checks
 from gateway.wire.chat_messages import parse_messages
 from gateway.wire.encoding import Json
+from gateway.wire.lies import refuse_lies
 from gateway.wire.request import (
     FIELDS,
     REASONING_EFFORTS,
@@ -21,7 +22,6 @@ from gateway.wire.request import (
     ReasoningConfig,
     TextFormat,
     Tool,
-    refuse_lies,
 )
 
 

@@ -19,6 +19,7 @@ from typing import Any, Literal, cast
 from gateway.wire import checks
 from gateway.wire.encoding import Json, canonical
 from gateway.wire.history import FunctionCallOutput, Item, parse_input
+from gateway.wire.lies import refuse_lies
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,36 +151,6 @@ def _check_together(raw: dict[str, Json], values: dict[str, Any]) -> None:
         message = "'background' needs 'store': a response that is not stored cannot be polled."
         checks.refuse("background", message, "unsupported_value")
     refuse_lies(raw)
-
-
-def refuse_lies(raw: Mapping[str, Json]) -> None:
-    """Raises for the fields of `_LIES` that would be one."""
-    for key, (refused, reason) in _LIES.items():
-        if raw.get(key) is not None and refused(raw[key]):
-            checks.refuse(key, reason, "unsupported_parameter")
-
-
-_LIES: dict[str, tuple[Any, str]] = {
-    "prompt": (
-        lambda value: True,
-        "'prompt' is not supported: there are no stored prompt templates here. "
-        "Send 'instructions' and 'input' instead.",
-    ),
-    "n": (lambda value: value != 1, "'n' is not supported: a run gives one answer."),
-    "generate": (
-        lambda value: value is False,
-        "'generate': false is not supported: a request always runs its graph.",
-    ),
-    "prompt_cache_options": (
-        lambda value: isinstance(value, dict) and value.get("prewarm") is True,
-        "'prompt_cache_options.prewarm' is not supported: a request always runs its graph.",
-    ),
-    "moderation": (
-        lambda value: '"block"' in canonical(value).decode(),
-        "'moderation' with a policy that blocks is not supported: nothing would be blocked.",
-    ),
-}
-"""Fields whose meaning would be dropped in a way that changes the answer, and what is said."""
 
 
 def _move_text(values: dict[str, Any]) -> None:
@@ -343,7 +314,7 @@ _NOT_KEPT = (
     "prompt_cache_options",
     "stream_options",
 )
-"""Fields that are accepted, looked at by `_LIES` if at all, and change nothing; `raw` has them."""
+"""Fields that are accepted and change nothing; `raw` has them, where `wire.lies` looks at some."""
 
 
 # --- the echo --------------------------------------------------------------------------------

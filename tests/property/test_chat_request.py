@@ -13,7 +13,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsBas
 from gateway.errors import InvalidRequest
 from gateway.runs.conversation import conversation
 from gateway.wire.chat_request import ChatRequest, parse_chat
-from gateway.wire.history import as_resource
+from gateway.wire.input_items import as_resource
 from gateway.wire.items import Response
 from gateway.wire.request import request_fingerprint
 from gateway.wire.socket import parse_turn

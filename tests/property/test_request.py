@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
 from gateway.errors import InvalidRequest
-from gateway.wire.history import OPAQUE_TYPES, as_resource
+from gateway.wire.history import OPAQUE_TYPES
+from gateway.wire.input_items import as_resource
 from gateway.wire.items import Response
 from gateway.wire.request import (
     CreateResponse,

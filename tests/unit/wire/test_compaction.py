@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest
 from gateway.runs.measuring import carried
 from gateway.wire import compaction
-from gateway.wire.history import Compaction, Item, Message, as_resource, parse_input, unfolded
+from gateway.wire.history import Compaction, Item, Message, parse_input, unfolded
+from gateway.wire.input_items import as_resource
 
 WORDS = st.sampled_from(["yes", "no", "\u0000\ud800", "go on"])
 MESSAGES = st.builds(

@@ -17,11 +17,10 @@ from gateway.wire.history import (
     Message,
     Opaque,
     Reasoning,
-    as_resource,
     parse_input,
-    stored_items,
 )
 from gateway.wire.ids import new_id, response_of_item
+from gateway.wire.input_items import as_resource, stored_items
 
 
 def one(item: dict[str, Any]) -> Any:
