@@ -39,12 +39,13 @@ def new_execution(
         requester=principal.subject,
         settings=settings,
     )
+    writer = Writer(response, extensions=request.extensions)
     return Execution(
         served=served,
         current=current,
         outset=outset,
-        writer=Writer(response, extensions=request.extensions),
-        line=Frameline(wanted=request.stream),
+        writer=writer,
+        line=Frameline(writer, wanted=request.stream),
         stored=request.store,
         only_calls=not request.stream,
         lease_id=coordinator.leases.owner,

@@ -74,7 +74,7 @@ def draft(execution: Execution, outcome: Outcome, keep: Keep) -> Draft:
 
     Raises `RunFailed` if what the graph asks cannot be told as JSON; the message names the place.
     """
-    writer = execution.writer.fork()
+    writer = execution.writer_of_ending()
     if isinstance(outcome, Paused):
         return _draft_pause(execution, outcome, writer, keep)
     if isinstance(outcome, Failed):
@@ -84,7 +84,7 @@ def draft(execution: Execution, outcome: Outcome, keep: Keep) -> Draft:
 
 def draft_cancelled(execution: Execution) -> Draft:
     """Write the ending of a run that went with its client."""
-    writer = execution.writer.fork()
+    writer = execution.writer_of_ending()
     frames = writer.cancel()
     recorded = Recorded("cancelled", "{}")
     return Draft(

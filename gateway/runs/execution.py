@@ -1,8 +1,10 @@
 """One run under way on this process: its task, its writer, and whoever listens.
 
-The graph runs in a task of its own and hands frames over a bounded queue: a slow reader presses
-back on the graph, a keep-alive never cancels a step, and a reader that leaves does not take the
-run with it.
+The graph runs in a task of its own and hands frames over a queue. It never waits for its reader: a
+reader who stops would hold a run and its lease, and could not hold LangGraph, whose own queue has
+no end. Instead the text that a slow reader has not asked for yet waits as text, which the response
+keeps anyway, and is told as one delta. A keep-alive never cancels a step, and a reader that leaves
+does not take the run with it.
 """
 
 from __future__ import annotations
@@ -26,27 +28,35 @@ from gateway.wire.request import Tool
 from gateway.wire.writer import DONE, Frames, Writer
 
 FRAMES_AHEAD = 64
-"""How many frames the graph may be ahead of its reader."""
+"""How many frames wait for the reader before text is held back."""
 
 
 class Frameline:
-    """The queue between a run and its reader: bounded, and open-ended once nobody reads."""
+    """The queue between a run and its reader; what `writer` writes is handed over through it.
 
-    def __init__(self, *, wanted: bool) -> None:
-        self._queue: asyncio.Queue[bytes | None] | None = (
-            asyncio.Queue(FRAMES_AHEAD) if wanted else None
-        )
+    What waits is bounded by the text of the response and the number of its items, not by the number
+    of deltas that tell it."""
+
+    def __init__(self, writer: Writer, *, wanted: bool) -> None:
+        self._writer = writer
+        self._queue: asyncio.Queue[bytes | None] | None = asyncio.Queue() if wanted else None
 
     async def put(self, frames: Frames) -> None:
-        """Hand frames over; waits while the reader is too far behind."""
+        """Hand frames over."""
+        queue = self._queue
+        if queue is None:
+            return
         for frame in frames:
-            queue = self._queue
-            if queue is None:
-                return
-            if queue.full():
-                await queue.put(frame)
-            else:
-                queue.put_nowait(frame)
+            queue.put_nowait(frame)
+        if queue.qsize() >= FRAMES_AHEAD:
+            self._writer.held_back = True
+
+    def catch_up(self) -> None:
+        """Hand over what was held back, before another writer goes on from here."""
+        self._writer.held_back = False
+        for frame in self._writer.release():
+            if self._queue is not None:
+                self._queue.put_nowait(frame)
 
     async def last(self, frames: Frames) -> None:
         """The ending, which is on record."""
@@ -59,13 +69,12 @@ class Frameline:
     async def end(self) -> None:
         """Nothing more comes."""
         if self._queue is not None:
-            await self._queue.put(None)
+            self._queue.put_nowait(None)
 
     def abandon(self) -> None:
-        """The reader is gone: what is written from now on is dropped, and nobody waits any more."""
-        queue, self._queue = self._queue, None
-        while queue is not None and not queue.empty():
-            queue.get_nowait()
+        """The reader is gone: what is written from now on is dropped."""
+        self._queue = None
+        self.catch_up()
 
     async def read(self) -> AsyncIterator[bytes]:
         """The frames, until the end."""
@@ -74,6 +83,8 @@ class Frameline:
             frame = await queue.get()
             if frame is None:
                 return
+            if self._writer.held_back and queue.qsize() < FRAMES_AHEAD // 2:
+                self.catch_up()
             yield frame
 
 
@@ -127,6 +138,11 @@ class Execution:
     @property
     def response_id(self) -> str:
         return self.current.response_id
+
+    def writer_of_ending(self) -> Writer:
+        """A copy of the writer, for an ending that is stored before it is told."""
+        self.line.catch_up()
+        return self.writer.fork()
 
     @property
     def acted(self) -> bool:

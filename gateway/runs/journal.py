@@ -115,6 +115,9 @@ class Journal:
         """The ending is on record."""
         self._wrote(len(self._pending) + len(frames))
 
+    def catch_up(self) -> None:
+        """Nothing is held back here."""
+
     def abandon(self) -> None:
         """Nobody reads here: followers come and go."""
 

@@ -154,14 +154,15 @@ async def _loaded(
         outset, broken = Outset(), Failed(error.message, error.error_code, final=True)
     served = coordinator.graphs[run["model"]]
     body = encoding.loads(row["body"])
+    writer = Writer(Response.of_resource(body))
     execution = Execution(
         served=served,
         current=CurrentRun(
             lease.id, response_id, tenant, run["requester"], settings_from(run["settings"])
         ),
         outset=outset,
-        writer=Writer(Response.of_resource(body)),
-        line=Frameline(wanted=False),
+        writer=writer,
+        line=Frameline(writer, wanted=False),
         stored=row["stored"],
         conversation=row["conversation_id"],
         only_calls=row["logged"] and not row["streamed"],

@@ -385,12 +385,13 @@ async def _execution(
         requester=run.requester,
         settings=settings_from(run.settings),
     )
+    writer = Writer(response)
     return Execution(
         served=served,
         current=current,
         outset=Outset(memory=memory, answers=values, again=step.again),
-        writer=Writer(response),
-        line=Frameline(wanted=False),
+        writer=writer,
+        line=Frameline(writer, wanted=False),
         stored=asking["stored"],
         only_calls=False,
         lease_id=run.id,

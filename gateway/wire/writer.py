@@ -131,6 +131,10 @@ class Writer:
         self._live: tuple[_PartKind, str] | None = None
         self._live_parts: list[bytes] = []
         self._pieces: list[str] = []
+        self.held_back = False
+        """While set, more text of the part that speaks waits, until `release` or what comes next
+        tells it as one delta."""
+        self._waiting: list[str] = []
         self._delta_prefix = b""
         self._part_prefix = b""
 
@@ -142,6 +146,7 @@ class Writer:
         twin._open = deque(copy.copy(item) for item in self._open)
         twin._done, twin._calls = list(self._done), list(self._calls)
         twin._live_parts, twin._pieces = list(self._live_parts), list(self._pieces)
+        twin._waiting = list(self._waiting)
         return twin
 
     def go_on(self, told: Told) -> None:
@@ -208,6 +213,13 @@ class Writer:
                 item.closed = status
         return self._advance()
 
+    def release(self) -> Frames:
+        """The text that was held back, as one delta."""
+        if not self._waiting:
+            return []
+        text, self._waiting = "".join(self._waiting), []
+        return [self._delta(text)]
+
     def function_call(self, call_id: str, name: str, arguments: str) -> Frames:
         """A whole call. `arguments` is a JSON object as text; empty text means `{}`."""
         item = _Item("function_call", call_id, self._id("fc"), closed="completed")
@@ -272,7 +284,10 @@ class Writer:
         live = self._live
         if live is not None and live[0] is part and live[1] == key:
             self._pieces.append(delta)
-            return [self._delta(delta)]
+            if self.held_back:
+                self._waiting.append(delta)
+                return []
+            return [*self.release(), self._delta(delta)] if self._waiting else [self._delta(delta)]
         return self._write_slowly(part, kind, key, delta)
 
     def _write_slowly(self, part: _PartKind, kind: Kind, key: str, delta: str) -> Frames:
@@ -379,6 +394,7 @@ class Writer:
     def _close_part(self) -> Frames:
         if self._live is None:
             return []
+        late = self.release()
         kind, _ = self._live
         self._live = None
         about, text = self._about_part(kind), "".join(self._pieces)
@@ -386,7 +402,7 @@ class Writer:
         self._live_parts.append(part)
         whole = b'%b,"%b":%b%b' % (about, kind.text_field, line(text), kind.more)
         closed = self._event(kind.done, whole)
-        return [closed, self._event(kind.closed, about + b',"part":' + part)]
+        return [*late, closed, self._event(kind.closed, about + b',"part":' + part)]
 
     def _about_part(self, kind: _PartKind) -> bytes:
         return b'%b,"%b":%d' % (self._part_prefix, kind.index_field, len(self._live_parts))

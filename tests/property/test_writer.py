@@ -112,6 +112,24 @@ def test_folding_the_deltas_gives_the_output(steps: list[Step], end: str) -> Non
     assert json.loads(writer.resource()) == last
 
 
+@settings(max_examples=60, deadline=None)
+@given(STEPS, st.sampled_from(list(ENDS)), st.data())
+def test_C34_text_that_is_held_back_is_told_all_the_same(
+    steps: list[Step], end: str, data: st.DataObject
+) -> None:
+    plain, slow = a_writer(), a_writer()
+    whole = check_stream(read_frames(write(plain, steps, end)), validate=False)
+    frames = slow.begin()
+    for step in steps:
+        slow.held_back = data.draw(st.booleans())
+        frames += _step(slow, *step)
+        if data.draw(st.booleans()):
+            frames += slow.release()
+        slow = slow.fork()
+    frames += ENDS[end](slow)
+    assert check_stream(read_frames(frames), validate=False) == whole
+
+
 @settings(max_examples=15, deadline=None)
 @given(STEPS, st.sampled_from(list(ENDS)))
 def test_every_event_is_valid(steps: list[Step], end: str) -> None:

@@ -1,0 +1,92 @@
+"""C34: a reader that does not read holds nobody up, and memory stays bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langgraph.graph import MessagesState
+
+from gateway import Graph
+from gateway.runs.execution import FRAMES_AHEAD
+from tests.integration.api import texts
+from tests.integration.small_graphs import chain
+from tests.integration.test_leases import free, start, worker
+from tests.openresponses import check_stream, read_frames
+
+TOKENS = 3000
+STRUCTURE = 10
+"""Frames that begin and end the response, its item and its part."""
+
+
+class Talkative(BaseChatModel):
+    """Says much, as fast as it may."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "talkative"
+
+    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        return ChatResult(generations=[ChatGeneration(message=AIMessage("x " * TOKENS))])
+
+    def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
+        for number in range(TOKENS):
+            yield ChatGenerationChunk(message=AIMessageChunk(f"{number} ", id="one"))
+
+    async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
+        for chunk in self._stream():
+            yield chunk
+            await asyncio.sleep(0)
+
+
+async def talk(state: MessagesState) -> dict[str, Any]:
+    return {"messages": [await Talkative().ainvoke("")]}
+
+
+def talk_in_a_thread(state: MessagesState) -> dict[str, Any]:
+    return {"messages": [Talkative().invoke("")]}
+
+
+@pytest.mark.parametrize("node", [talk, talk_in_a_thread])
+async def test_C34_a_reader_that_stops_holds_nobody_up_and_gets_the_rest_as_text(
+    database_url: str, node: Any
+) -> None:
+    graphs = {"talk": Graph(chain(node), live=True)}
+    async with worker(database_url, free("one"), graphs=graphs) as one:
+        reply = await start(one, "talk", "hi", stream=True)
+        frames = reply.frames()
+        read = [await anext(frames) for _ in range(20)]
+        whole = json.loads(await reply.result())  # the run ends while nobody reads
+        rest = [frame async for frame in frames]
+        assert len(rest) <= FRAMES_AHEAD + STRUCTURE
+        assert check_stream(read_frames(read + rest)) == whole
+        assert texts(whole) == ["".join(f"{number} " for number in range(TOKENS))]
+
+
+async def test_C34_a_reader_that_comes_back_reads_on_as_it_is_said(database_url: str) -> None:
+    graphs = {"talk": Graph(chain(talk), live=True)}
+    async with worker(database_url, free("one"), graphs=graphs) as one:
+        reply = await start(one, "talk", "hi", stream=True)
+        read = []
+        async for frame in reply.frames():
+            read.append(frame)
+            if len(read) % 200 == 0:
+                await asyncio.sleep(0.01)
+        assert texts(check_stream(read_frames(read))) == texts(json.loads(await reply.result()))
+
+
+async def test_C34_a_reader_that_left_takes_nothing_with_it(database_url: str) -> None:
+    graphs = {"talk": Graph(chain(talk), live=True)}
+    async with worker(database_url, free("one"), graphs=graphs) as one:
+        reply = await start(one, "talk", "hi", stream=True)
+        frames = reply.frames()
+        for _ in range(20):
+            await anext(frames)
+        reply.leave()
+        assert len(texts(json.loads(await reply.result()))[0].split()) == TOKENS
