@@ -18,8 +18,11 @@ export PIP_ROOT_USER_ACTION := ignore
 serve: .venv/.serve
 	@exec $(BIN)/fermata serve $(ARGS)
 
+# Several at a time, a file each: much of their time they wait for processes that they start.
+TESTS_AT_ONCE ?= 3
+
 test: lint
-	@$(BIN)/pytest -q $(ARGS)
+	@$(BIN)/pytest -q -n $(TESTS_AT_ONCE) --dist loadfile $(ARGS)
 
 lint: .venv/.dev
 	@$(BIN)/ruff check --quiet .
