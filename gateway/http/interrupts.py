@@ -13,8 +13,8 @@ from gateway.errors import InvalidRequest
 from gateway.http.auth import principal_of
 from gateway.http.body import json_response, read_body
 from gateway.http.state import ready
-from gateway.runs import reviewing
-from gateway.runs.reviewing import OpenQuestion
+from gateway.runs.open_questions import OpenQuestion, one_question, open_questions
+from gateway.runs.reviewing import answer_one
 from gateway.wire import checks, encoding
 from gateway.wire.encoding import Json
 from gateway.wire.paging import parse_limit
@@ -28,7 +28,7 @@ async def list_interrupts(request: Request) -> Response:
     query = request.query_params
     if query.get("status", "pending") != "pending":
         raise InvalidRequest("Only pending questions are listed.", param="status")
-    found, more = await reviewing.open_questions(
+    found, more = await open_questions(
         ready(request).coordinator.database,
         principal_of(request),
         parse_limit(query.get("limit")),
@@ -57,15 +57,13 @@ async def answer_interrupt(request: Request, call_id: str) -> Response:
     """Answer one question; the last answer of a batch resumes the run in the background."""
     gateway = ready(request)
     body = checks.body(await read_body(request, gateway.settings.max_body_bytes))
-    await reviewing.answer_one(gateway.coordinator, call_id, _output(body), principal_of(request))
+    await answer_one(gateway.coordinator, call_id, _output(body), principal_of(request))
     return await _told(request, call_id)
 
 
 async def _told(request: Request, call_id: str) -> Response:
     database = ready(request).coordinator.database
-    return json_response(
-        _resource(await reviewing.one_question(database, principal_of(request), call_id))
-    )
+    return json_response(_resource(await one_question(database, principal_of(request), call_id)))
 
 
 def _output(body: dict[str, Json]) -> str:

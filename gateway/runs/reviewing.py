@@ -12,15 +12,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
 
 from gateway.errors import (
     InterruptAlreadyAnswered,
     InterruptClosed,
     InvalidRequest,
     ModelNotFound,
-    NotFound,
     PreviousResponseNotFound,
     ResponseInProgress,
     Unavailable,
@@ -31,11 +28,12 @@ from gateway.runs.coordinator import Coordinator
 from gateway.runs.drive import Outset
 from gateway.runs.execution import Execution, Frameline
 from gateway.runs.lease import Lease
-from gateway.runs.lookup import find_previous, plausible
+from gateway.runs.lookup import find_previous
 from gateway.runs.meter import METER
+from gateway.runs.open_questions import question_not_found
 from gateway.runs.principal import Principal
 from gateway.runs.refusals import on_record
-from gateway.runs.review import is_allowed, may_answer
+from gateway.runs.review import may_answer
 from gateway.runs.run import (
     AskedQuestion,
     KnownRun,
@@ -46,7 +44,7 @@ from gateway.runs.run import (
     refuse_closed,
 )
 from gateway.store.checkpoints import load_checkpoints
-from gateway.store.db import Connection, Database, Row, fetch, fetch_one, send
+from gateway.store.db import Connection, Row, fetch_one, send
 from gateway.wire import answers, encoding
 from gateway.wire.encoding import Json
 from gateway.wire.history import FunctionCallOutput
@@ -55,28 +53,8 @@ from gateway.wire.items import Response
 from gateway.wire.request import CreateResponse
 from gateway.wire.writer import Writer
 
-ROWS_AT_ONCE = 200
 EXPIRY = "system:expiry"
 """Who answers when nobody did."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenQuestion:
-    """A question as its reviewers see it. `expires_at` is its own, or its run's
-    while that waits for it."""
-
-    call_id: str
-    response_id: str
-    model: str
-    name: str
-    requester: str
-    status: str
-    question: answers.Question
-    answerable: bool
-    answered_by: str | None
-    created_at: datetime
-    answered_at: datetime | None
-    expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,92 +65,6 @@ class Step:
     values: Mapping[str, str]
     last: bool
     again: bool = False
-
-
-# --- reading ---
-
-
-async def open_questions(
-    database: Database, principal: Principal, limit: int, after: str | None
-) -> tuple[list[OpenQuestion], bool]:
-    """The oldest `limit` questions that `principal` may answer, and whether there are more.
-
-    Raises `InvalidRequest` if `after` is not the call id of a question.
-    """
-    found: list[OpenQuestion] = []
-    named = () if after is None else (after,)
-    async with on_record(database, principal, *named), database.connection() as conn:
-        cursor = await _cursor(conn, principal, after)
-        while len(found) <= limit:
-            rows = await fetch(
-                conn, "open_interrupts", tenant=principal.tenant, batch=ROWS_AT_ONCE, **cursor
-            )
-            seen = (_open_question(row, principal) for row in rows)
-            found += [question for question in seen if question.answerable]
-            if len(rows) < ROWS_AT_ONCE:
-                break
-            cursor = _behind(rows[-1])
-    return found[:limit], len(found) > limit
-
-
-async def _cursor(conn: Connection, principal: Principal, after: str | None) -> dict[str, Any]:
-    if after is None:
-        return {"created_at": "-infinity", "response_id": "", "position": 0}
-    row = await _row(conn, principal, after)
-    if row is None:
-        raise InvalidRequest(f"There is no question '{after}' to go on after.", param="after")
-    return _behind(row)
-
-
-def _behind(row: Row) -> dict[str, Any]:
-    return {name: row[name] for name in ("created_at", "response_id", "position")}
-
-
-async def one_question(database: Database, principal: Principal, call_id: str) -> OpenQuestion:
-    """The question, whatever became of it. Raises `NotFound`."""
-    async with on_record(database, principal, call_id), database.connection() as conn:
-        row = await _row(conn, principal, call_id)
-        if row is None:
-            raise _not_found(call_id)
-    return _open_question(row, principal)
-
-
-async def _row(conn: Connection, principal: Principal, call_id: str) -> Row | None:
-    if not plausible(call_id):
-        return None
-    return await fetch_one(conn, "interrupt", tenant=principal.tenant, call_id=call_id)
-
-
-def _not_found(call_id: str) -> NotFound:
-    return NotFound(f"Interrupt with call_id '{call_id}' not found.", param="call_id")
-
-
-def _open_question(row: Row, principal: Principal) -> OpenQuestion:
-    question = answers.Question.of_stored(row["question"])
-    allowed = is_allowed(
-        roles=question.roles,
-        four_eyes=question.four_eyes,
-        requester=row["requester"],
-        principal=principal,
-    )
-    waits = row["status"] in ("pending", "expired")
-    return OpenQuestion(
-        call_id=row["call_id"],
-        response_id=row["response_id"],
-        model=row["model"],
-        name=row["name"],
-        requester=row["requester"],
-        status=row["status"],
-        question=question,
-        answerable=allowed and row["status"] == "pending",
-        answered_by=row["answered_by"],
-        created_at=row["created_at"],
-        answered_at=row["answered_at"],
-        expires_at=question.expires_at or (row["expires_at"] if waits else None),
-    )
-
-
-# --- answering ---
 
 
 async def answer_one(
@@ -191,7 +83,7 @@ async def answer_one(
     ):
         previous = await _asked(conn, principal.tenant, item)
         if previous is None or previous.run is None:
-            raise _not_found(call_id)
+            raise question_not_found(call_id)
         step = plan_one(previous.questions, previous.run, item, principal)
         if step is None:
             return
@@ -251,7 +143,7 @@ def plan_one(
     """What this answer does; None if it was accepted before. Pure."""
     asked = next((one for one in questions if one.call_id == item.call_id), None)
     if asked is None:  # the call of a client's card, whose questions are answered each on its own
-        raise _not_found(item.call_id)
+        raise question_not_found(item.call_id)
     with about(asked):
         return _plan_one(asked, questions, run, item, principal)
 
