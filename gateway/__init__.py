@@ -14,13 +14,7 @@ from gateway.errors import (
 )
 from gateway.human.ask import Answer, ask_approval, ask_choice, ask_text, ask_value
 from gateway.human.database import Database, database
-from gateway.human.effects import (
-    Approval,
-    Happened,
-    async_effect,
-    effect,
-    effect_in_transaction,
-)
+from gateway.human.effects import Happened, async_effect, effect, effect_in_transaction
 from gateway.human.guard import guard
 from gateway.human.permit import Permit, permit
 from gateway.human.policy import Policy, allow_all, ask_always, by_tier, deny_all
@@ -33,6 +27,7 @@ from gateway.human.run import (
     current_run,
     current_settings,
 )
+from gateway.human.wanted import Approval
 from gateway.runs.graph import Graph
 
 __all__ = [

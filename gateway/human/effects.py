@@ -20,14 +20,13 @@ An effect that has begun is seen through, also when its run is cancelled meanwhi
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from langgraph.errors import GraphBubbleUp
 
@@ -47,16 +46,14 @@ from gateway.human.ledger import (
     Failed,
     Ledger,
     Outcome,
-    Released,
     Runner,
     Standing,
     Uncertain,
 )
 from gateway.human.run import current_ledger
+from gateway.human.wanted import Approval, OnFailure, OnUncertain, Wanted
 from gateway.wire.encoding import Json, canonical, dumps, parse, to_jsonable
 
-LONGEST_KEY = 1024
-"""Bytes of UTF-8."""
 PATIENCE = timedelta(seconds=60)
 """How long a claim of a living process is waited for: longer than a dead one's lease lasts."""
 _FIRST_LOOK, _SLOWEST_LOOK = 0.02, 1.0  # seconds between two looks at another's claim
@@ -67,23 +64,6 @@ class Happened:
     """What `verify` returns when the effect did happen; `result` is recorded as the call's."""
 
     result: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Approval:
-    """The approved answer that an effect needs: to the question `question` (its name, or the action
-    that it is about), and about exactly `of`: the payload that was approved, or after an edit the
-    edited value. Without `of`, all answers of that name must have approved."""
-
-    question: str
-    of: Any = ANYTHING
-
-
-OnUncertain: TypeAlias = Literal["stop", "retry"] | Callable[..., Any]
-Failure: TypeAlias = Literal["uncertain", "release", "record"]
-OnFailure: TypeAlias = Failure | Callable[[Exception], Failure]
-
-_UNCERTAIN_WORDS, _FAILURE_WORDS = ("stop", "retry"), ("uncertain", "release", "record")
 
 
 def effect(
@@ -104,7 +84,7 @@ def effect(
     _require_worker_thread()
     if inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(on_uncertain):
         raise TypeError(f"effect({key!r}): an async function needs `await async_effect(…)`.")
-    wanted = _Wanted.of(key, call, arguments, on_uncertain, on_failure, approval, patience)
+    wanted = Wanted.of(key, call, arguments, on_uncertain, on_failure, approval, patience)
     ledger = current_ledger()
     return ledger.wait(partial(_carry_out, ledger, wanted))
 
@@ -139,7 +119,7 @@ async def async_effect(
     `EffectNotApproved`; the call's own exception, unless it is recorded; `ValueError` for a key
     that cannot be; `LookupError` outside of a run.
     """
-    wanted = _Wanted.of(key, call, arguments, on_uncertain, on_failure, approval, patience)
+    wanted = Wanted.of(key, call, arguments, on_uncertain, on_failure, approval, patience)
     return await _carry_out(current_ledger(), wanted, asyncio.to_thread)
 
 
@@ -159,7 +139,7 @@ async def effect_in_transaction(
     never uncertain; an exception rolls all back. It holds a connection of the pool while it runs:
     it is for statements, not for calls elsewhere or other effects.
     """
-    wanted = _Wanted.of(key, call, arguments, "stop", on_failure, approval, patience)
+    wanted = Wanted.of(key, call, arguments, "stop", on_failure, approval, patience)
     ledger = current_ledger()
     await _require_approval(ledger, wanted)
     try:
@@ -169,74 +149,6 @@ async def effect_in_transaction(
         if isinstance(claim, Claim):
             await ledger.settle(wanted.effect, claim, failed.outcome)
         raise _failed(wanted.effect, failed.outcome) from failed.__cause__
-
-
-# --- what is wanted ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """An effect and what its author said about it."""
-
-    effect: Effect
-    call: Callable[..., Any]
-    arguments: Mapping[str, Any]
-    on_uncertain: OnUncertain
-    on_failure: OnFailure
-    approval: Approval | None
-    patience: float
-
-    @classmethod
-    def of(
-        cls,
-        key: str,
-        call: Callable[..., Any],
-        arguments: Mapping[str, Any] | None,
-        on_uncertain: OnUncertain,
-        on_failure: OnFailure,
-        approval: str | Approval | None,
-        patience: timedelta,
-    ) -> _Wanted:
-        _require_key(key)
-        _require_word("on_uncertain", on_uncertain, _UNCERTAIN_WORDS)
-        _require_word("on_failure", on_failure, _FAILURE_WORDS)
-        given = dict(arguments or {})
-        plain = to_jsonable(given, f"effect({key!r}).arguments")
-        digest = hashlib.sha256(canonical(plain)).digest()
-        needed = Approval(approval) if isinstance(approval, str) else approval
-        return cls(
-            Effect(key, plain, digest),
-            call,
-            given,
-            on_uncertain,
-            on_failure,
-            needed,
-            patience.total_seconds(),
-        )
-
-    def outcome_of(self, error: BaseException) -> Outcome:
-        """What the call's exception means. What the author did not foresee is uncertain."""
-        said: Any = self.on_failure
-        if not isinstance(error, Exception) or isinstance(error, GraphBubbleUp):
-            return Uncertain()
-        if callable(said):
-            said = said(error)
-            _require_word("on_failure", said, _FAILURE_WORDS)
-        if said == "record":
-            return Failed(type(error).__name__, str(error))
-        return Released() if said == "release" else Uncertain()
-
-
-def _require_key(key: object) -> None:
-    if not isinstance(key, str) or not key.isprintable():
-        raise ValueError(f"effect({key!r}): a key is a text of printable characters.")
-    if not 0 < len(key.encode()) <= LONGEST_KEY:
-        raise ValueError(f"effect({key[:40]!r}…): a key has 1 to {LONGEST_KEY} bytes.")
-
-
-def _require_word(name: str, given: object, words: tuple[str, ...]) -> None:
-    if not callable(given) and given not in words:
-        raise ValueError(f"effect({name}={given!r}): {', '.join(map(repr, words))} or a function.")
 
 
 def _require_worker_thread() -> None:
@@ -250,7 +162,7 @@ def _require_worker_thread() -> None:
 # --- claiming ---------------------------------------------------------------------------------
 
 
-async def _carry_out(ledger: Ledger, wanted: _Wanted, run: Runner) -> Json:
+async def _carry_out(ledger: Ledger, wanted: Wanted, run: Runner) -> Json:
     await _require_approval(ledger, wanted)
     take = wanted.on_uncertain != "stop"
 
@@ -263,7 +175,7 @@ async def _carry_out(ledger: Ledger, wanted: _Wanted, run: Runner) -> Json:
     return found
 
 
-async def _claimed(attempt: Callable[[], Any], wanted: _Wanted) -> Any:
+async def _claimed(attempt: Callable[[], Any], wanted: Wanted) -> Any:
     """What the attempt gives, as soon as nobody else who is alive is at it; the result, if it
     happened before."""
     deadline, pause = time.monotonic() + wanted.patience, _FIRST_LOOK
@@ -319,7 +231,7 @@ def _failed(effect: Effect, failure: Failed) -> EffectFailed:
 # --- calling ----------------------------------------------------------------------------------
 
 
-async def _perform(ledger: Ledger, wanted: _Wanted, claim: Claim, run: Runner) -> Json:
+async def _perform(ledger: Ledger, wanted: Wanted, claim: Claim, run: Runner) -> Json:
     """Verify what is uncertain, call, and record what became of it."""
     try:
         result = await _verified_or_called(wanted, claim, run)
@@ -339,7 +251,7 @@ async def _perform(ledger: Ledger, wanted: _Wanted, claim: Claim, run: Runner) -
     return done.result
 
 
-async def _verified_or_called(wanted: _Wanted, claim: Claim, run: Runner) -> Any:
+async def _verified_or_called(wanted: Wanted, claim: Claim, run: Runner) -> Any:
     if claim.uncertain and callable(wanted.on_uncertain):
         try:
             found = await _run(wanted.on_uncertain, wanted.arguments, run)
@@ -371,7 +283,7 @@ async def _run(function: Callable[..., Any], arguments: Mapping[str, Any], run: 
 
 
 async def _settle_failure(
-    ledger: Ledger, wanted: _Wanted, claim: Claim, error: BaseException
+    ledger: Ledger, wanted: Wanted, claim: Claim, error: BaseException
 ) -> Outcome:
     outcome: Outcome = Uncertain()
     try:
@@ -391,7 +303,7 @@ def _recordable(effect: Effect, result: Any) -> Done | Failed:
         return Failed(type(error).__name__, f"It happened, but its result is lost: {error}")
 
 
-async def _commit_together(ledger: Ledger, wanted: _Wanted) -> Done | Standing:
+async def _commit_together(ledger: Ledger, wanted: Wanted) -> Done | Standing:
     async with ledger.transaction() as bound:
         claim = await bound.claim(wanted.effect, take=False)
         if isinstance(claim, Standing):
@@ -419,7 +331,7 @@ class _ToBeRecorded(Exception):
 # --- approvals --------------------------------------------------------------------------------
 
 
-async def _require_approval(ledger: Ledger, wanted: _Wanted) -> None:
+async def _require_approval(ledger: Ledger, wanted: Wanted) -> None:
     """From the record: what a graph's state says about its answers is not asked."""
     needed = wanted.approval
     if needed is None:
