@@ -73,7 +73,7 @@ def new_row(
 async def write_row(coordinator: Coordinator, row: NewResponse, key: Key | None) -> None:
     """Store it on its own with its key; without one, together with others' (`store.batch`)."""
     if key is None:
-        await coordinator.openings.add(row)
+        await coordinator.rows.openings.add(row)
         return
     async with coordinator.database.pipeline() as (conn, _):
         await open_first(conn, [row], coordinator.leases.owner)

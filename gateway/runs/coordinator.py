@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -44,24 +43,15 @@ from gateway.runs.ledger import Effects
 from gateway.runs.meter import METER
 from gateway.runs.retold import Retold
 from gateway.runs.rounds import every
+from gateway.runs.rows import Rows
 from gateway.runs.telling import all_written, written
 from gateway.runs.watch import Watch
-from gateway.store.batch import Batch
 from gateway.store.checkpoints import StepMemory
 from gateway.store.db import Database, fetch, fetch_one
-from gateway.store.responses import (
-    Ending,
-    NewResponse,
-    arrive,
-    finish_first,
-    forget_first,
-    open_first,
-)
 from gateway.wire.items import Usage
 
 logger = logging.getLogger("fermata.runs")
 
-FINISH_PATIENCE = 60.0  # seconds that an ending is tried again while the database is away
 LONGEST_BACKOFF = 60.0  # seconds
 CANCEL_LOOK = 0.5  # seconds between two looks at what others want to end
 OPEN_AFTER = 1.0  # seconds until a run that only its client knows of gets its row
@@ -84,15 +74,13 @@ class Coordinator:
         self.leases = leases
         self.graphs = graphs
         self.keep = keep
+        self.rows = Rows(database, leases, keep)
         self.effects = Effects(database, leases.owner)
         self._running: dict[str, Execution] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.watch = Watch(database)
         self.queued = asyncio.Event()
         """Set when there may be something to start, and room for it."""
-        self.openings = Batch[NewResponse, None](self._write_openings)
-        self.completions = Batch[Ending, bool](self._write_completions)
-        self.arrivals = Batch[tuple[NewResponse, Ending], bool](self._write_arrivals)
         self.closing = False
         self.abandoned: set[str] = set()
         """First requests of this process that it could not end; recovery fails them."""
@@ -131,7 +119,7 @@ class Coordinator:
             return
         if execution.opening is None:
             row = execution.unopened(execution.writer.resource())
-            execution.opening = asyncio.create_task(self.openings.add(row))
+            execution.opening = asyncio.create_task(self.rows.openings.add(row))
         try:
             await asyncio.shield(execution.opening)
         except Unavailable:
@@ -263,86 +251,11 @@ class Coordinator:
         """Commit, then tell."""
         if execution.journal is not None:
             await execution.journal.close()
-        await self._commit(execution, end)
+        await self.rows.commit(execution, end)
         METER.responses["paused" if end.asked else end.response_status] += 1
         execution.writer = end.writer
         execution.succeed(end.body)
         await execution.line.last(end.frames)
-
-    async def _commit(self, execution: Execution, end: Draft) -> None:
-        """Store the ending; while the database is away, try again: the work is done and must not
-        be lost.
-
-        A commit whose answer was lost may have happened: then the fence says that the lease is
-        lost, and the row that it is ours.
-        """
-        deadline = time.monotonic() + FINISH_PATIENCE
-        pause = 0.1
-        while True:
-            try:
-                await self._store(execution, end)
-                return
-            except LeaseLost:
-                if pause > 0.1 and await self._is_stored(execution, end):
-                    return
-                raise
-            except Unavailable:
-                if time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 2.0)
-
-    async def _store(self, execution: Execution, end: Draft) -> None:
-        """One try. The lease is not renewed meanwhile: the fence consumes it, which must not look
-        lost."""
-        if execution.opening is not None:
-            await asyncio.wait([execution.opening])
-        alone = execution.lease is None and execution.conversation is None
-        if alone and not end.asked and not execution.acted:
-            await self._store_completion(execution, end)
-            return
-        with self.leases.paused(execution.lease):
-            await endings.store_ending(self.database, execution, end, self.keep)
-
-    async def _store_completion(self, execution: Execution, end: Draft) -> None:
-        if execution.unopened is not None and execution.stored:
-            arrival = execution.unopened(end.body)
-            ending = endings.ending_of(execution, end, self.keep)
-            written = await self.arrivals.add((arrival, ending))
-        elif execution.unopened is not None and execution.opening is None:
-            return  # nobody knew of it, and nothing is kept
-        elif execution.stored or execution.keyed:
-            row = endings.ending_of(execution, end, self.keep)
-            written = await self.completions.add(row)
-        else:
-            async with self.database.connection() as conn:
-                written = await forget_first(conn, execution.response_id, execution.lease_id)
-        if not written:
-            raise LeaseLost("This response was ended by another process.")
-
-    async def _is_stored(self, execution: Execution, end: Draft) -> bool:
-        async with self.database.connection() as conn:
-            row = await fetch_one(
-                conn, "response", tenant=execution.current.tenant, id=execution.response_id
-            )
-        return row is not None and row["body"] == end.body.decode()
-
-    async def _write_openings(self, rows: Sequence[NewResponse]) -> Sequence[None]:
-        async with self.database.connection() as conn:
-            await open_first(conn, rows, self.leases.owner)
-        return [None] * len(rows)
-
-    async def _write_completions(self, rows: Sequence[Ending]) -> Sequence[bool]:
-        async with self.database.connection() as conn:
-            cursor = await finish_first(conn, rows, self.leases.owner)
-            written = {row["id"] for row in await cursor.fetchall()}
-        return [row.id in written for row in rows]
-
-    async def _write_arrivals(self, rows: Sequence[tuple[NewResponse, Ending]]) -> Sequence[bool]:
-        async with self.database.connection() as conn:
-            cursor = await arrive(conn, rows, self.leases.owner)
-            written = {row["id"] for row in await cursor.fetchall()}
-        return [row.id in written for row, _ in rows]
 
     async def _stopped(self, execution: Execution) -> None:
         """The task was cancelled: the lease is lost, the client left, or the process ends."""

@@ -89,8 +89,8 @@ async def say(
         row = new_row(request, execution, request.previous_response_id, body)
         ending = Ending(row.id, "completed", row.body, coordinator.keep.response)
         if key is None:
-            await coordinator.arrivals.add((row, ending))
+            await coordinator.rows.arrivals.add((row, ending))
         else:
             await write_row(coordinator, row, key)
-            await coordinator.completions.add(ending)
+            await coordinator.rows.completions.add(ending)
     return SaidReply(execution.response_id, frames, writer.resource())
