@@ -16,97 +16,21 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from gateway.errors import FermataError
 from gateway.wire import items
 from gateway.wire.encoding import Json, line, parse
 from gateway.wire.ids import item_id
 from gateway.wire.items import Response, State, Usage
+from gateway.wire.open_items import KINDS, REFUSAL, SUMMARY, TEXT, Kind, OpenItem, PartKind
 from gateway.wire.told import Told, ToldItem
 
 DONE = b"data: [DONE]\n\n"
 """Closes a stream, after the last event."""
 
-Kind: TypeAlias = Literal["message", "reasoning", "function_call"]
 Frames: TypeAlias = list[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class _PartKind:
-    """How one kind of content is spelled in events."""
-
-    render: Callable[[str], bytes]
-    added: bytes
-    delta: bytes
-    done: bytes
-    closed: bytes
-    text_field: bytes  # what the done event calls the whole text
-    index_field: bytes
-    more: bytes = b""  # what else the delta and done events must have
-
-
-_TEXT = _PartKind(
-    items.text_part,
-    b"response.content_part.added",
-    b"response.output_text.delta",
-    b"response.output_text.done",
-    b"response.content_part.done",
-    b"text",
-    b"content_index",
-    b',"logprobs":[]',
-)
-_REFUSAL = _PartKind(
-    items.refusal_part,
-    b"response.content_part.added",
-    b"response.refusal.delta",
-    b"response.refusal.done",
-    b"response.content_part.done",
-    b"refusal",
-    b"content_index",
-)
-_SUMMARY = _PartKind(
-    items.summary_part,
-    b"response.reasoning_summary_part.added",
-    b"response.reasoning_summary_text.delta",
-    b"response.reasoning_summary_text.done",
-    b"response.reasoning_summary_part.done",
-    b"text",
-    b"summary_index",
-)
-_KINDS: Mapping[str, _PartKind] = {"text": _TEXT, "refusal": _REFUSAL, "reasoning": _SUMMARY}
-
-
-@dataclass(slots=True)
-class _Part:
-    kind: _PartKind
-    pieces: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Item:
-    """An item that is not done. `closed` is its final status, once that is known."""
-
-    kind: Kind
-    key: str
-    id: str
-    parts: list[_Part] = field(default_factory=list)
-    call: tuple[str, str, str] = ("", "", "")
-    closed: str | None = None
-
-    def add(self, kind: _PartKind, delta: str) -> None:
-        if not self.parts or self.parts[-1].kind is not kind:
-            self.parts.append(_Part(kind))
-        self.parts[-1].pieces.append(delta)
-
-    def render(self, status: str, parts: list[bytes]) -> bytes:
-        if self.kind == "function_call":
-            return items.function_call_item(self.id, status, self.call)
-        if self.kind == "reasoning":
-            return items.reasoning_item(self.id, status, parts)
-        return items.message_item(self.id, status, parts)
 
 
 class Writer:
@@ -123,12 +47,12 @@ class Writer:
         self._ids = deque(response.ids)
         self._minted = 0
         self._sequence = 0
-        self._open: deque[_Item] = deque()
+        self._open: deque[OpenItem] = deque()
         self._seen: set[tuple[Kind, str]] = set()
         self._done: list[bytes] = []
         self._calls: list[bytes] = []
         # The live item's open part: None, or what its next delta event starts with.
-        self._live: tuple[_PartKind, str] | None = None
+        self._live: tuple[PartKind, str] | None = None
         self._live_parts: list[bytes] = []
         self._pieces: list[str] = []
         self.held_back = False
@@ -168,12 +92,12 @@ class Writer:
 
     def _reopen(self, told: ToldItem) -> None:
         kind: Kind = "reasoning" if told.type == "reasoning" else "message"
-        item = _Item(kind, told.id, told.id)
+        item = OpenItem(kind, told.id, told.id)
         self._open.append(item)
         self._seen.add((kind, told.id))
         self._live_parts = list(told.parts)
         self._place(item)
-        self._resume_part(_KINDS[told.kind], told.text)
+        self._resume_part(KINDS[told.kind], told.text)
 
     # --- the start ---
 
@@ -196,15 +120,15 @@ class Writer:
 
     def text(self, message_id: str, delta: str) -> Frames:
         """More text of a message; the first text opens it."""
-        return self._write(_TEXT, "message", message_id, delta)
+        return self._write(TEXT, "message", message_id, delta)
 
     def refusal(self, message_id: str, delta: str) -> Frames:
         """More of a message's refusal."""
-        return self._write(_REFUSAL, "message", message_id, delta)
+        return self._write(REFUSAL, "message", message_id, delta)
 
     def reasoning(self, reasoning_id: str, delta: str) -> Frames:
         """More of a reasoning summary. A message of the same key, as it opens, closes it."""
-        return self._write(_SUMMARY, "reasoning", reasoning_id, delta)
+        return self._write(SUMMARY, "reasoning", reasoning_id, delta)
 
     def close(self, key: str, status: str = "completed") -> Frames:
         """The message (and reasoning) of this key is complete, or `incomplete`. Idempotent."""
@@ -222,7 +146,7 @@ class Writer:
 
     def function_call(self, call_id: str, name: str, arguments: str) -> Frames:
         """A whole call. `arguments` is a JSON object as text; empty text means `{}`."""
-        item = _Item("function_call", call_id, self._id("fc"), closed="completed")
+        item = OpenItem("function_call", call_id, self._id("fc"), closed="completed")
         item.call = (call_id, items.as_function_name(name), arguments or "{}")
         return self._enqueue(item)
 
@@ -278,7 +202,7 @@ class Writer:
 
     # --- the machine ---
 
-    def _write(self, part: _PartKind, kind: Kind, key: str, delta: str) -> Frames:
+    def _write(self, part: PartKind, kind: Kind, key: str, delta: str) -> Frames:
         if not delta:
             return []
         live = self._live
@@ -290,7 +214,7 @@ class Writer:
             return [*self.release(), self._delta(delta)] if self._waiting else [self._delta(delta)]
         return self._write_slowly(part, kind, key, delta)
 
-    def _write_slowly(self, part: _PartKind, kind: Kind, key: str, delta: str) -> Frames:
+    def _write_slowly(self, part: PartKind, kind: Kind, key: str, delta: str) -> Frames:
         item = self._find(kind, key)
         if item is None:
             return self._open_item(part, kind, key, delta)
@@ -299,23 +223,23 @@ class Writer:
         item.add(part, delta)
         return []
 
-    def _open_item(self, part: _PartKind, kind: Kind, key: str, delta: str) -> Frames:
+    def _open_item(self, part: PartKind, kind: Kind, key: str, delta: str) -> Frames:
         frames: Frames = []
         thought = self._find("reasoning", key) if kind == "message" else None
         if thought is not None:
             thought.closed = "completed"
             frames = self._advance()
-        item = _Item(kind, key, self._id("msg" if kind == "message" else "rs"))
+        item = OpenItem(kind, key, self._id("msg" if kind == "message" else "rs"))
         item.add(part, delta)
         return frames + self._enqueue(item)
 
-    def _find(self, kind: Kind, key: str) -> _Item | None:
+    def _find(self, kind: Kind, key: str) -> OpenItem | None:
         for item in self._open:
             if item.key == key and item.kind == kind and item.closed is None:
                 return item
         return None
 
-    def _enqueue(self, item: _Item) -> Frames:
+    def _enqueue(self, item: OpenItem) -> Frames:
         self._open.append(item)
         self._seen.add((item.kind, item.key))
         if len(self._open) > 1:
@@ -331,7 +255,7 @@ class Writer:
                 frames += self._go_live(self._open[0])
         return frames
 
-    def _go_live(self, item: _Item) -> Frames:
+    def _go_live(self, item: OpenItem) -> Frames:
         """The item's turn has come: everything that it collected leaves, one delta per part."""
         self._place(item)
         if item.kind == "function_call":
@@ -341,13 +265,13 @@ class Writer:
             frames += self._close_part() + self._open_part(part.kind, "".join(part.pieces))
         return frames
 
-    def _place(self, item: _Item) -> None:
+    def _place(self, item: OpenItem) -> None:
         self._part_prefix = b'"item_id":"%b","output_index":%d' % (
             item.id.encode(),
             len(self._done),
         )
 
-    def _call_frames(self, item: _Item) -> Frames:
+    def _call_frames(self, item: OpenItem) -> Frames:
         call_id, name, arguments = item.call
         started = items.function_call_item(item.id, "in_progress", (call_id, name, ""))
         about, text = self._part_prefix, line(arguments)
@@ -359,7 +283,7 @@ class Writer:
             self._event(kind + b"done", named),
         ]
 
-    def _finish(self, item: _Item) -> Frames:
+    def _finish(self, item: OpenItem) -> Frames:
         frames = self._close_part()
         rendered = item.render(item.closed or "completed", self._live_parts)
         frames.append(self._item_event(b"done", rendered))
@@ -369,13 +293,13 @@ class Writer:
             self._calls.append(rendered)
         return frames
 
-    def _open_part(self, kind: _PartKind, delta: str) -> Frames:
+    def _open_part(self, kind: PartKind, delta: str) -> Frames:
         about = self._about_part(kind)
         added = self._event(kind.added, about + b',"part":' + kind.render(""))
         self._resume_part(kind, delta)
         return [added, self._delta(delta)]
 
-    def _resume_part(self, kind: _PartKind, said: str) -> None:
+    def _resume_part(self, kind: PartKind, said: str) -> None:
         """The live item's part that speaks now, and has said so much."""
         self._live = (kind, self._open[0].key)
         self._pieces = [said]
@@ -404,7 +328,7 @@ class Writer:
         closed = self._event(kind.done, whole)
         return [*late, closed, self._event(kind.closed, about + b',"part":' + part)]
 
-    def _about_part(self, kind: _PartKind) -> bytes:
+    def _about_part(self, kind: PartKind) -> bytes:
         return b'%b,"%b":%d' % (self._part_prefix, kind.index_field, len(self._live_parts))
 
     def _end(self, event: bytes, state: State, status: str) -> Frames:
