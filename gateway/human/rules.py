@@ -180,6 +180,7 @@ def call(function: Callable[..., Any], given: Any, doubts: list[str]) -> Any:
 
 
 def decision_of(given: Any) -> Decision | None:
+    """The decision that a rule's word, its function or itself stands for; None if it is none."""
     if isinstance(given, str) and given in WORDS:
         return WORDS[given]()
     if _is_word(given):
@@ -195,6 +196,7 @@ def _is_word(given: Any) -> bool:
 
 
 def read_rules(place: str, given: Any, tiers: Collection[str]) -> tuple[Rule, ...]:
+    """The rules that the author gave for `place`. Raises `StartupError` for what is no rule."""
     if isinstance(given, (list, tuple)):
         if not given:
             raise StartupError(f"The policy's {place} has no rules.")

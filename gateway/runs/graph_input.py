@@ -29,6 +29,10 @@ def input_schema(name: str, graph: Pregel[Any, Any, Any, Any]) -> Mapping[str, A
 
 
 def default_input(schema: Mapping[str, Any], messages: list[BaseMessage]) -> Any:
+    """What a graph of this input schema is given for these messages, unless its author said it.
+
+    Raises `InvalidRequest` if the last user text would have to be JSON and is not.
+    """
     if schema.get("type") == "string":
         return _last_text(messages)
     if schema.get("type") == "array":

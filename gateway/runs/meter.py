@@ -23,6 +23,7 @@ class Durations:
     total: float = 0.0
 
     def add(self, seconds: float) -> None:
+        """One more that took so long."""
         self.buckets[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
 

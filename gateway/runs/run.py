@@ -272,7 +272,8 @@ def _require_same(
 
 
 def refuse_closed(questions: Sequence[AskedQuestion], run: KnownRun) -> None:
-    when = "" if run.expires_at is None else f" at {run.expires_at:%Y-%m-%dT%H:%M:%SZ}"
+    """Raises `InterruptClosed` or `InterruptExpired` if one of them takes no answer any more."""
+    when = _at(run.expires_at)
     for question in questions:
         with about(question):
             _refuse_closed(question, run, when)
@@ -358,8 +359,13 @@ def _value(question: AskedQuestion, output: Placed, principal: Principal) -> str
 
 
 def already_answered(question: AskedQuestion, run: KnownRun, rest: str) -> InterruptAlreadyAnswered:
+    """The refusal, for the caller to raise: who answered when, without a name; `rest` ends it."""
     who = "the requester" if question.reviewer == run.requester else "another reviewer"
-    when = "" if question.answered_at is None else f" at {question.answered_at:%Y-%m-%dT%H:%M:%SZ}"
+    when = _at(question.answered_at)
     return InterruptAlreadyAnswered(
         f"The question {question.call_id} was answered{when} by {who}{rest}.", param="input"
     )
+
+
+def _at(moment: datetime | None) -> str:
+    return "" if moment is None else f" at {moment:%Y-%m-%dT%H:%M:%SZ}"

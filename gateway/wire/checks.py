@@ -49,6 +49,7 @@ def by_table(
 
 
 def refuse(path: str, message: str, code: str = "invalid_value") -> NoReturn:
+    """Raises `InvalidRequest` with `path` as the parameter."""
     raise InvalidRequest(message, param=path, code=code)
 
 
@@ -62,6 +63,7 @@ def missing(path: str) -> NoReturn:
 
 
 def unknown(value: str, path: str, allowed: Iterable[str]) -> InvalidRequest:
+    """The refusal of a word that is not one of `allowed`, for the caller to raise."""
     names = ", ".join(f"'{name}'" for name in allowed)
     message = f"Invalid value: {shown(value)}. Supported values are: {names}."
     return InvalidRequest(message, param=path, code="invalid_value")
@@ -117,6 +119,8 @@ def text_of(low: int, high: int) -> Check[str]:
 
 
 def integer(low: int, high: int | None = None) -> Check[int]:
+    """A whole number from `low` to `high`; `true` is none, though Python's bool is an int."""
+
     def check(value: Json, path: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             wrong_type(value, path, "an integer")
@@ -127,6 +131,8 @@ def integer(low: int, high: int | None = None) -> Check[int]:
 
 
 def number(low: float, high: float) -> Check[float]:
+    """Any number from `low` to `high`."""
+
     def check(value: Json, path: str) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             wrong_type(value, path, "a number")
@@ -144,6 +150,8 @@ def _bounded(value: float, path: str, low: float, high: float | None, kind: str)
 
 
 def one_of(*allowed: str) -> Check[str]:
+    """One of these words."""
+
     def check(value: Json, path: str) -> str:
         text = string(value, path)
         if text not in allowed:
@@ -154,6 +162,7 @@ def one_of(*allowed: str) -> Check[str]:
 
 
 def function_name(value: Json, path: str) -> str:
+    """A name that OpenAI takes for a function: 1 to 64 letters, digits, `_` or `-`."""
     text = string(value, path)
     if not _FUNCTION_NAME.fullmatch(text):
         message = f"Invalid '{path}': {shown(text)} is not 1 to 64 letters, digits, '_' or '-'."
@@ -162,6 +171,7 @@ def function_name(value: Json, path: str) -> str:
 
 
 def is_function_name(text: str) -> bool:
+    """`function_name` as a question."""
     return _FUNCTION_NAME.fullmatch(text) is not None
 
 

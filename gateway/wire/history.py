@@ -67,6 +67,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Message:
+    """What somebody said; `role` is one of `ROLES`."""
+
     role: str
     parts: tuple[Part, ...]
     raw: Mapping[str, Json]
@@ -105,6 +107,8 @@ class FunctionCallOutput:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
+    """What a model thought: the paragraphs of its summary; what is encrypted is not opened here."""
+
     summary: tuple[str, ...]
     raw: Mapping[str, Json]
     encrypted_content: str | None = None
@@ -158,6 +162,7 @@ def parse_input(value: Json, path: str = "input") -> tuple[Item, ...]:
 
 
 def parse_item(value: Json, path: str) -> Item:
+    """One item. Raises `InvalidRequest` naming the place, below `path`, of what is wrong."""
     fields = checks.mapping(value, path)
     kind = _item_type(fields, path)
     parse = _PARSERS.get(kind)

@@ -47,6 +47,8 @@ class TextFormat:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningConfig:
+    """`reasoning`: how much a model shall think, and how much of that is told."""
+
     effort: str | None = None
     summary: str | None = None
 
