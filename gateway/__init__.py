@@ -20,13 +20,7 @@ from gateway.human.permit import Permit, permit
 from gateway.human.policy import Policy, allow_all, ask_always, by_tier, deny_all
 from gateway.human.rehearsal import MemoryLedger, effects_in_memory
 from gateway.human.rules import Decision, Rule, allow, ask, deny
-from gateway.human.run import (
-    CurrentRun,
-    FunctionTool,
-    RunSettings,
-    current_run,
-    current_settings,
-)
+from gateway.human.run import CurrentRun, FunctionTool, RunSettings, current_run, current_settings
 from gateway.human.wanted import Approval
 from gateway.runs.graph import Graph
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from gateway.errors import PreviousResponseNotFound, ResponseInProgress
 from gateway.runs import conversations
 from gateway.runs.conversation import without_echoes
-from gateway.runs.lookup import (
-    plausible,
-    read_history,
-    refuse_unresolved,
-    resolve_references,
-)
+from gateway.runs.lookup import plausible, read_history, refuse_unresolved, resolve_references
 from gateway.runs.principal import Principal
 from gateway.runs.refusals import on_record
 from gateway.store.db import Connection, Database, fetch_one

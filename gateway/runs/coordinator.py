@@ -18,24 +18,13 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-from gateway.errors import (
-    FermataError,
-    LeaseLost,
-    NotFound,
-    RunFailed,
-    Unavailable,
-)
+from gateway.errors import FermataError, LeaseLost, NotFound, RunFailed, Unavailable
 from gateway.human.database import enter_database
 from gateway.runs import endings
 from gateway.runs.confined import threads_ended
 from gateway.runs.drive import drive
 from gateway.runs.endings import Draft, Keep
-from gateway.runs.events import (
-    Completed,
-    Failed,
-    Outcome,
-    Paused,
-)
+from gateway.runs.events import Completed, Failed, Outcome, Paused
 from gateway.runs.execution import Execution
 from gateway.runs.graph import ServedGraph
 from gateway.runs.lease import Leases

@@ -24,14 +24,7 @@ from gateway.runs.run import RunStatus
 from gateway.store import conversations
 from gateway.store.checkpoints import save_checkpoints
 from gateway.store.db import Connection, Cursor, Database, send
-from gateway.store.responses import (
-    Asked,
-    Ending,
-    ask,
-    asked_columns,
-    finish_first,
-    open_late,
-)
+from gateway.store.responses import Asked, Ending, ask, asked_columns, finish_first, open_late
 from gateway.wire import encoding
 from gateway.wire.dialects import in_dialect, own_arguments
 from gateway.wire.ids import new_id

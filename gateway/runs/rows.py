@@ -6,10 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from gateway.errors import (
-    LeaseLost,
-    Unavailable,
-)
+from gateway.errors import LeaseLost, Unavailable
 from gateway.runs import endings
 from gateway.runs.endings import Draft, Keep
 from gateway.runs.execution import Execution
