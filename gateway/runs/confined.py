@@ -72,8 +72,13 @@ def _task(
     name: str | None = None,
     context: Context | None = None,
 ) -> asyncio.Task[T]:
-    work = _confined(coro) if in_a_run(context) else coro
-    return asyncio.Task(work, loop=loop, name=name, context=context)
+    if not in_a_run(context):
+        return asyncio.Task(coro, loop=loop, name=name, context=context)
+    task = asyncio.Task(_confined(coro), loop=loop, name=name, context=context)
+    # A task that is cancelled before it began never comes to its coroutine, which would be reported
+    # as never awaited. To close one that is through does nothing.
+    task.add_done_callback(lambda _: coro.close())
+    return task
 
 
 async def _confined(coro: Coroutine[Any, Any, T]) -> T:
