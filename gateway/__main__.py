@@ -23,10 +23,11 @@ from gateway.commands import audit, effects
 from gateway.commands.connection import with_connection
 from gateway.errors import FermataError, StartupError
 from gateway.http.auth import methods_of
+from gateway.http.state import Gateway
 from gateway.http.tokens import is_name, is_subject
 from gateway.runs.catalog import load_graphs
 from gateway.runs.recovery import log_swept
-from gateway.settings import SETTINGS, Settings
+from gateway.settings import OPEN, SETTINGS, Settings
 from gateway.store import embedded
 from gateway.store.db import Connection, migrate, open_database
 from gateway.store.keys import ApiKey, create_key, list_keys, revoke_key
@@ -48,9 +49,13 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         with _database(settings) as with_database:
             arguments.run(with_database, arguments)
+            sys.stdout.flush()
     except FermataError as error:
         print(f"fermata: {error.message}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # `fermata effects list | head`: whoever read has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor a complaint at exit
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         return 130
     return 0
@@ -183,7 +188,8 @@ def _serve_with_workers(settings: Settings) -> None:
     config = _config(settings, "gateway.app:worker_app")
     listening = config.bind_socket()
     host, port = listening.getsockname()[:2]
-    print(_welcome(f"http://{host}:{port}", list(graphs)), flush=True)
+    welcome = _welcome(f"http://{host}:{port}", list(graphs), OPEN in methods_of(settings))
+    print(welcome, flush=True)
     Multiprocess(config, sockets=[listening]).run()
 
 
@@ -194,23 +200,27 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started and not self.should_exit:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
-            print(_welcome(f"http://{host}:{port}", self._models()), flush=True)
+            gateway = self._gateway()
+            models = list(gateway.coordinator.graphs)
+            welcome = _welcome(f"http://{host}:{port}", models, gateway.authenticator is None)
+            print(welcome, flush=True)
 
-    def _models(self) -> list[str]:
-        app = self.config.app
-        return list(app.state.gateway.coordinator.graphs)  # type: ignore[union-attr]  # our own app
+    def _gateway(self) -> Gateway:
+        gateway: Gateway = self.config.app.state.gateway  # type: ignore[union-attr]  # our own app
+        return gateway
 
 
-def _welcome(url: str, models: list[str]) -> str:
+def _welcome(url: str, models: list[str], open_to_all: bool) -> str:
     refund = REFUND_DEMO in models
     model, text = (REFUND_DEMO, "Refund order ORDER-123") if refund else (models[0], "Hello")
     body = f'{{"model": "{model}", "input": "{text}"}}'
+    key = "" if open_to_all else ' -H "Authorization: Bearer $KEY"'
     return "\n".join(
         [
             f"Fermata serves {', '.join(models)}",
             f"at {url}/v1",
             "Try:",
-            f"  curl {url}/v1/responses -H 'Content-Type: application/json' -d '{body}'",
+            f"  curl {url}/v1/responses{key} -H 'Content-Type: application/json' -d '{body}'",
         ]
     )
 

@@ -236,7 +236,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "DATABASE_DIRECT_URL",
         None,
-        "The same database without a pooler in front, for migrations and notifications. "
+        "The same database without a pooler in front, for migrations. "
         "Not set: FERMATA_DATABASE_URL.",
         _dsn,
         secret=True,
@@ -261,7 +261,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "INTERRUPT_TTL",
         "7d",
-        "How long a question stays open; then its run is deleted.",
+        "How long a question stays open; then its run expires.",
         parse_duration,
     ),
     Setting(

@@ -23,7 +23,7 @@ the indexes in one transaction with its entry in the ledger of effects, and `rep
                together: 13.3 → 3.0
     user       And now?
     assistant  The workload costs 3.0. 3 indexes could help it.
-    assistant  0 sets tried. No other can be better: none; value 0.0.
+    assistant  0 sets tried. No index is worth its upkeep.
 """
 
 from __future__ import annotations
@@ -154,6 +154,8 @@ def _progress(state: Advice, now: Search) -> str:
     best = ", ".join(map(str, _indexes(state, now["best"])))
     if not is_over(now):
         return f"{tried} Best so far: {best or 'none'}; value {now['value']:.1f}."
+    if is_proved(now) and not best:
+        return f"{tried} No index is worth its upkeep."
     why = "No other can be better" if is_proved(now) else "That is the budget"
     return f"{tried} {why}: {best or 'none'}; value {now['value']:.1f}."
 

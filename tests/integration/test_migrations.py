@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,6 +51,17 @@ def fermata(*arguments: str, url: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def test_a_reader_that_left_gets_no_traceback(database_url: str) -> None:
+    """As `fermata effects list | head` does it."""
+    process = fermata("migrate", url=database_url)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    told = process.stderr.read()
+    assert (process.wait(timeout=60), told) == (128 + signal.SIGPIPE, "")
+    process.stderr.close()
 
 
 # --- migrating -------------------------------------------------------------------------------
