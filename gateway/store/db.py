@@ -46,9 +46,8 @@ TRANSACTION_PATIENCE = timedelta(seconds=30)  # until a transaction that does no
 POOL_WAIT = 30.0  # seconds until a request that finds no free connection is told 503
 POOL_SLICE = 5.0  # seconds until it asks the pool again
 AWAY_WAIT = 5.0  # seconds until it is told 503 while the database is known to be away
-PATIENCE = (
-    20.0  # seconds until a connection whose work does not end is cut, and its request told 503
-)
+PATIENCE = 20.0
+"""Seconds until a connection whose work does not end is cut, and its request told 503."""
 APPLICATION_NAME = "fermata"
 BUSY_CONVERSATION = "responses_busy_conversation"
 """The index that lets one response at a time work on a conversation."""
