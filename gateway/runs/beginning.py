@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 from gateway.human.run import CurrentRun, RunSettings
@@ -68,6 +70,23 @@ def new_row(
         body=body.decode(),
         age=timedelta(seconds=time.monotonic() - execution.begun),
     )
+
+
+@contextmanager
+def abandoned_unless_opened(
+    coordinator: Coordinator, opened: Callable[[], Execution | None]
+) -> Iterator[None]:
+    """What the block opens may be committed although nobody hears of it: the database goes between
+    the two, or the request is cancelled. This process would keep such a row alive, and move it
+    never: whoever repeats the key would wait, the conversation be locked, for as long as it lives.
+    A run that goes on needs none of this: its lease runs out."""
+    try:
+        yield
+    except BaseException:
+        execution = opened()
+        if execution is not None and execution.lease is None:
+            coordinator.abandoned.add(execution.response_id)
+        raise
 
 
 async def write_row(coordinator: Coordinator, row: NewResponse, key: Key | None) -> None:

@@ -72,7 +72,10 @@ class Coordinator:
         """Set when there may be something to start, and room for it."""
         self.closing = False
         self.abandoned: set[str] = set()
-        """First requests of this process that it could not end; recovery fails them."""
+        """First requests of this process that it could not end, or whose rows may be there although
+        nobody heard of the commit; recovery fails them."""
+        self.unstartable: dict[str, float] = {}
+        """Queued responses that could not be read back here, and until when others come first."""
 
     # --- stream ---
 
@@ -104,7 +107,7 @@ class Coordinator:
 
         Raises `Unavailable`."""
         execution = self._running.get(response_id)
-        if execution is None or execution.unopened is None:
+        if execution is None or execution.unopened is None or execution.ending:
             return
         if execution.opening is None:
             row = execution.unopened(execution.writer.resource())
@@ -112,7 +115,7 @@ class Coordinator:
         try:
             await asyncio.shield(execution.opening)
         except Unavailable:
-            execution.opening = None
+            execution.opening, execution.unheard = None, True
             raise
 
     def _open_slow(self, execution: Execution) -> None:
@@ -144,6 +147,8 @@ class Coordinator:
             ):
                 await threads_ended(execution.current.run_id)
             self._running.pop(execution.response_id, None)
+            if execution.unheard:
+                self.abandoned.add(execution.response_id)
             if execution.lease is not None:
                 self.leases.drop(execution.lease)
             self.queued.set()
@@ -250,6 +255,7 @@ class Coordinator:
         """The task was cancelled: the lease is lost, the client left, or the process ends."""
         reason = execution.stop_reason or Unavailable("This process is shutting down.")
         if reason.error_code == "cancelled":
+            execution.ending = True
             await threads_ended(execution.current.run_id)
             try:
                 await self.end(execution, endings.draft_cancelled(execution))

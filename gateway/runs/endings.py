@@ -128,7 +128,7 @@ async def _store_turn(
 
 async def _send_ending(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> Cursor:
     """All statements of the ending; the cursor says whether it was ours to write."""
-    if execution.unopened is not None:
+    if execution.unopened is not None and not execution.opened:
         await open_late(conn, execution.unopened(end.body), execution.lease_id)
     if execution.journal is not None:
         await execution.journal.append_last(conn, end.frames)
@@ -259,11 +259,11 @@ async def _complete_first(conn: Connection, execution: Execution, end: Draft, ke
     row = ending_of(execution, end, keep)
     fence: dict[str, str | None] = {"id": row.id, "lease_id": execution.lease_id}
     if not execution.acted:
-        if execution.stored:
+        if execution.kept:
             return await finish_first(conn, [row], execution.lease_id)
         return await send(conn, "forget_first", **fence)
     fence |= _audit(end)
-    if not execution.stored:
+    if not execution.kept:
         return await send(conn, "forget_acted", **fence)
     ended = {"status": row.status, "body": row.body, "keep": row.keep}
     return await send(conn, "finish_acted", **ended, **fence)

@@ -110,6 +110,8 @@ class Execution:
     """Makes the row, from its body, of a response that nobody knows of before it ends: it is
     written with its ending, or when somebody needs it (`Coordinator.open`)."""
     opening: asyncio.Task[None] | None = None
+    unheard: bool = False
+    """The row was to be written, and may be there: nobody heard of the commit."""
     tools: tuple[Tool, ...] = ()
     """What the client of this response declared; a card of its own may be among them."""
     conversation: str | None = None
@@ -148,6 +150,19 @@ class Execution:
     def acted(self) -> bool:
         """Whether the run may have done effects."""
         return self.ledger is not None and self.ledger.used
+
+    @property
+    def kept(self) -> bool:
+        """Whether its row stays when it has ended: for its client, or for the key's repeats."""
+        return self.stored or self.keyed
+
+    @property
+    def opened(self) -> bool:
+        """Whether the row is known to be there."""
+        task = self.opening
+        if self.unopened is None:
+            return True
+        return task is not None and task.done() and not task.cancelled() and not task.exception()
 
     @property
     def accepted(self) -> bool:

@@ -13,7 +13,7 @@ from gateway.errors import ModelNotFound, ResponseInProgress, Unavailable
 from gateway.human.run import settings_of
 from gateway.runs import conversations
 from gateway.runs.accepting import accept
-from gateway.runs.beginning import new_execution, new_row, write_row
+from gateway.runs.beginning import abandoned_unless_opened, new_execution, new_row, write_row
 from gateway.runs.cards import LeftOpen, last_card, unfold
 from gateway.runs.conversation import conversation, without_echoes
 from gateway.runs.coordinator import Coordinator
@@ -95,17 +95,21 @@ async def _create(
         again = await card_again(coordinator, request, principal, key) if told else None
         return again or await _begin(coordinator, request, principal, served, (), key)
     named = (request.previous_response_id, request.conversation, *call_ids)
-    async with (
-        on_record(coordinator.database, principal, *filter(None, named)),
-        coordinator.database.pipeline() as (conn, _),
-    ):
-        if request.conversation is not None:
-            await conversations.hold(conn, principal, request.conversation)
-        previous = await find_previous(conn, principal.tenant, request, call_ids)
-        step = _step(request, previous, principal)
-        execution = await _open(coordinator, conn, request, principal, served, previous, step, key)
-        if isinstance(step, Start) and execution is None:
-            history = await read_history(conn, principal.tenant, step.previous_id)
+    execution: Execution | None = None
+    with abandoned_unless_opened(coordinator, lambda: execution):
+        async with (
+            on_record(coordinator.database, principal, *filter(None, named)),
+            coordinator.database.pipeline() as (conn, _),
+        ):
+            if request.conversation is not None:
+                await conversations.hold(conn, principal, request.conversation)
+            previous = await find_previous(conn, principal.tenant, request, call_ids)
+            step = _step(request, previous, principal)
+            execution = await _open(
+                coordinator, conn, request, principal, served, previous, step, key
+            )
+            if isinstance(step, Start) and execution is None:
+                history = await read_history(conn, principal.tenant, step.previous_id)
     _count(step)
     if isinstance(step, LeftOpen):
         return await say(coordinator, request, principal, step.message, key)
@@ -196,7 +200,8 @@ async def _begin(
     execution.keyed = key is not None
     opened = row(execution.writer.resource())
     if not request.background:
-        await write_row(coordinator, opened, key)
+        with abandoned_unless_opened(coordinator, lambda: execution):
+            await write_row(coordinator, opened, key)
     else:
         async with coordinator.database.pipeline() as (conn, _):
             await queue_first(conn, request, execution, opened)

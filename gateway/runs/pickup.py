@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from gateway.errors import InvalidRequest, LeaseLost, Unavailable
 from gateway.human.run import CurrentRun, settings_from
@@ -24,7 +25,7 @@ from gateway.runs.meter import METER
 from gateway.runs.principal import Principal
 from gateway.runs.retold import Retold
 from gateway.store.checkpoints import StepMemory, load_checkpoints
-from gateway.store.db import Connection, Row, execute, fetch, fetch_one, send
+from gateway.store.db import Connection, DatabaseError, Row, execute, fetch, fetch_one, send
 from gateway.wire import encoding
 from gateway.wire.history import parse_item
 from gateway.wire.items import Response
@@ -35,6 +36,7 @@ from gateway.wire.writer import Writer
 logger = logging.getLogger("fermata.pickup")
 
 QUEUE_LOOK = 0.5  # seconds between two looks at the queue; what is queued here is started at once
+UNSTARTABLE_WAIT = 60.0  # seconds until what could not be started is tried again
 MOST_TAKEOVERS = 3
 _POISONED = Failed("The processes that ran this response ended, one after the other.")
 """A run that ends its process would end every process that takes it over. Its answer stays on
@@ -52,6 +54,10 @@ async def start_for_ever(coordinator: Coordinator, most: int) -> None:
                 pass
         except Unavailable:
             logger.debug("the queue waits for the database")
+        except _Unstartable as error:
+            coordinator.unstartable[error.response_id] = time.monotonic() + UNSTARTABLE_WAIT
+            coordinator.queued.set()
+            logger.exception("response %s cannot be started; it is tried later", error.response_id)
         except Exception:
             logger.exception("a queued response could not be started; it is tried again")
         try:
@@ -60,6 +66,22 @@ async def start_for_ever(coordinator: Coordinator, most: int) -> None:
         except TimeoutError:
             pass
         coordinator.queued.clear()
+
+
+class _Unstartable(Exception):
+    """A queued response that cannot be read back."""
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(response_id)
+        self.response_id = response_id
+
+
+def _skipped(coordinator: Coordinator) -> list[str]:
+    """Those whose time to be tried again has not come."""
+    now, waiting = time.monotonic(), coordinator.unstartable
+    for response_id in [one for one, until in waiting.items() if until <= now]:
+        del waiting[response_id]
+    return list(waiting)
 
 
 async def start_queued(coordinator: Coordinator) -> bool:
@@ -72,15 +94,21 @@ async def start_queued(coordinator: Coordinator) -> bool:
             conn,
             "claim_queued",
             models=list(coordinator.graphs),
+            skipped=_skipped(coordinator),
             owner=leases.owner,
             ttl=leases.ttl,
         )
         if claimed is None:
             return False
         lease = Lease(claimed["run_id"], claimed["token"])
-        execution, broken = await _loaded(
-            coordinator, conn, claimed["tenant"], claimed["id"], lease
-        )
+        try:
+            execution, broken = await _loaded(
+                coordinator, conn, claimed["tenant"], claimed["id"], lease
+            )
+        except (DatabaseError, Unavailable):
+            raise
+        except Exception as error:
+            raise _Unstartable(claimed["id"]) from error
         frames = execution.writer.begin()
         await send(
             conn,

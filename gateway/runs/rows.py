@@ -12,7 +12,7 @@ from gateway.runs.endings import Draft, Keep
 from gateway.runs.execution import Execution
 from gateway.runs.lease import Leases
 from gateway.store.batch import Batch
-from gateway.store.db import Database, fetch_one
+from gateway.store.db import AlreadyThere, Database, fetch_one
 from gateway.store.responses import (
     Ending,
     NewResponse,
@@ -50,7 +50,7 @@ class Rows:
                 await self._store(execution, end)
                 return
             except LeaseLost:
-                if pause > 0.1 and await self._is_stored(execution, end):
+                if await self._is_stored(execution, end):
                     return
                 raise
             except Unavailable:
@@ -78,7 +78,7 @@ class Rows:
             written = await self.arrivals.add((arrival, ending))
         elif execution.unopened is not None and execution.opening is None:
             return  # nobody knew of it, and nothing is kept
-        elif execution.stored or execution.keyed:
+        elif execution.kept:
             row = endings.ending_of(execution, end, self.keep)
             written = await self.completions.add(row)
         else:
@@ -92,11 +92,19 @@ class Rows:
             row = await fetch_one(
                 conn, "response", tenant=execution.current.tenant, id=execution.response_id
             )
-        return row is not None and row["body"] == end.body.decode()
+        if row is None:  # recovery would have left one
+            first = execution.lease is None and not end.asked
+            return first and not execution.kept
+        return bool(row["body"] == end.body.decode())
 
     async def _write_openings(self, rows: Sequence[NewResponse]) -> Sequence[None]:
-        async with self.database.connection() as conn:
-            await open_first(conn, rows, self.leases.owner)
+        try:
+            async with self.database.connection() as conn:
+                await open_first(conn, rows, self.leases.owner)
+        except AlreadyThere:
+            if len(rows) > 1:
+                raise  # they are tried one by one
+            # Ids are new: a commit was not heard of, and this is the second try.
         return [None] * len(rows)
 
     async def _write_completions(self, rows: Sequence[Ending]) -> Sequence[bool]:

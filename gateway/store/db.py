@@ -90,6 +90,12 @@ async def execute(conn: Connection, name: str, **params: Any) -> int:
     return cursor.rowcount
 
 
+DatabaseError = psycopg.Error
+"""Whatever PostgreSQL, or the way to it, refuses a statement with."""
+
+AlreadyThere = psycopg.errors.UniqueViolation
+"""A row with this key is there."""
+
 _AWAY = (
     PoolTimeout,
     psycopg.OperationalError,

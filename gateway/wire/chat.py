@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gateway.errors import FermataError, InvalidInterruptAnswer, InvalidRequest, RunFailed
-from gateway.wire.encoding import Json, line, parse
+from gateway.wire.encoding import Json, line, read_back
 from gateway.wire.writer import DONE
 
 BETWEEN = "\n\n"
@@ -81,7 +81,7 @@ class Chunks:
             return [frame]
         name, _, data = frame.partition(b"\n")
         translate = _EVENTS.get(name)
-        return [] if translate is None else translate(self, parse(data[_DATA:]))
+        return [] if translate is None else translate(self, read_back(data[_DATA:]))
 
     def _no_usage(self) -> bytes:
         return b',"usage":null' if self._usage else b""

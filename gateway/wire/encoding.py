@@ -35,6 +35,9 @@ Json: TypeAlias = Any
 MAX_DEPTH = 200
 """Levels of nesting that are read; pydantic-core's own limit, applied to both of our readers."""
 
+MAX_OWN_DEPTH = 250
+"""Levels of what we wrote ourselves: an event holds what a request may hold, some levels deeper."""
+
 MAX_VALUE_DEPTH = 100
 """Levels of a graph's own value; lower, as each costs Python frames in whatever stack we are in."""
 
@@ -103,13 +106,13 @@ def parse(text: bytes | str) -> Json:
     return value
 
 
-def read_back(text: str) -> Json:
+def read_back(text: bytes | str) -> Json:
     """Read JSON that we wrote ourselves: it was judged then. A history of 200 turns is read in half
     the time without the search for numbers that overflow."""
     try:
         return from_json(text, cache_strings="keys")
     except (ValueError, TypeError):
-        return _parse_slowly(text)
+        return _parse_slowly(text, MAX_OWN_DEPTH)
 
 
 def _may_overflow(text: bytes | str) -> bool:
@@ -123,7 +126,7 @@ _HUGE = re.compile(r"\d[eE]\+?\d{3}|\d{300}")
 _HUGE_BYTES = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
 
 
-def _parse_slowly(text: bytes | str) -> Json:
+def _parse_slowly(text: bytes | str, max_depth: int = MAX_DEPTH) -> Json:
     """What the fast reader refuses: lone surrogates and a byte order mark are fine after all."""
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
@@ -131,7 +134,7 @@ def _parse_slowly(text: bytes | str) -> Json:
         raise ValueError("it is nested too deeply") from None
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8") from None
-    if _deeper_than(value, MAX_DEPTH):
+    if _deeper_than(value, max_depth):
         raise ValueError("it is nested too deeply")
     return value
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from gateway.errors import FermataError, InvalidRequest
 from gateway.wire import checks
-from gateway.wire.encoding import Json, dumps, line, loads, parse
+from gateway.wire.encoding import Json, dumps, line, loads, read_back
 from gateway.wire.history import FunctionCall, Item, parse_item
 from gateway.wire.items import error_resource
 from gateway.wire.request import CreateResponse, parse_create
@@ -116,7 +116,7 @@ class Memory:
         answers_stored = bool(request.outputs) and request.previous_response_id is not None
         if request.store or answers_stored or request.conversation is not None:
             return
-        resource = parse(event)["response"]
+        resource = read_back(event)["response"]
         if resource["status"] not in ("completed", "incomplete"):
             return
         output = tuple(parse_item(item, "output") for item in resource["output"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gateway.wire.encoding import Json, line, parse
+from gateway.wire.encoding import Json, line, read_back
 
 ENDINGS = ("response.completed", "response.incomplete", "response.failed")
 """The types of the last event of a stream."""
@@ -63,7 +63,7 @@ def told_by(chunks: Iterable[bytes]) -> Told:
     told = Told()
     for chunk in chunks:
         for frame in frames_in(chunk):
-            _take(told, parse(frame.partition(b"\ndata: ")[2]))
+            _take(told, read_back(frame.partition(b"\ndata: ")[2]))
     return told
 
 

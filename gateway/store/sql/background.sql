@@ -31,10 +31,11 @@ VALUES (%(id)s, 0, %(last)s, %(frames)s);
 
 -- name: claim_queued
 -- The oldest queued response of a model that is served here, and the lease of its run, in one statement: two
--- claimers skip each other's row, and a claim is a lease like any other.
+-- claimers skip each other's row, and a claim is a lease like any other. `skipped` are those that could not be
+-- started just now: none may stand in the way of all that come after it.
 WITH next AS (
     SELECT id, run_id, tenant FROM fermata.responses
-     WHERE status = 'queued' AND model = ANY(%(models)s)
+     WHERE status = 'queued' AND model = ANY(%(models)s) AND NOT id = ANY(%(skipped)b::text[])
      ORDER BY created_at LIMIT 1 FOR UPDATE SKIP LOCKED
 ), lease AS (
     INSERT INTO fermata.leases (id, owner, expires_at)
