@@ -51,6 +51,8 @@ class Points:
 
     def arm(self, name: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        # Of a process that was killed there: it would look as if this one stood there already.
+        (self.folder / f"{name}.held").unlink(missing_ok=True)
         (self.folder / f"{name}.armed").touch()
 
     def wait(self, name: str) -> None:
