@@ -545,7 +545,7 @@ def test_any_interleaving_keeps_the_promises(database_url: str) -> None:
     run_state_machine_as_test(
         OnThisDatabase,
         settings=settings(
-            max_examples=20,
+            max_examples=12,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
