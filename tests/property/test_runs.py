@@ -180,8 +180,8 @@ class Runs(RuleBasedStateMachine):
             self.refused(replica, question, said, 400, 410)
         elif question is run.question and run.status in ("waiting", "stalled"):
             self.accepted(replica, run, question, said)
-        elif run.status in ENDED and question is run.question:
-            self.refused(replica, question, said, 410)  # it stalled, and was given up
+        elif run.status == "late" and question is run.question:
+            self.refused(replica, question, said, 410)  # it stalled, and its time is over
         else:
             self.repeated(replica, run, question, said)
 
