@@ -24,6 +24,7 @@ from gateway.runs.lookup import read_history
 from gateway.runs.meter import METER
 from gateway.runs.principal import Principal
 from gateway.runs.retold import Retold
+from gateway.runs.rounds import heed_cancellation
 from gateway.store.checkpoints import StepMemory, load_checkpoints
 from gateway.store.db import Connection, DatabaseError, Row, execute, fetch, fetch_one, send
 from gateway.wire import encoding
@@ -60,6 +61,7 @@ async def start_for_ever(coordinator: Coordinator, most: int) -> None:
             logger.exception("response %s cannot be started; it is tried later", error.response_id)
         except Exception:
             logger.exception("a queued response could not be started; it is tried again")
+        heed_cancellation()
         try:
             async with asyncio.timeout(QUEUE_LOOK):
                 await coordinator.queued.wait()

@@ -18,7 +18,8 @@ async def every(seconds: float, work: Callable[[], Awaitable[object]], what: str
     """Do `work`, wait so many seconds, again, until cancelled.
 
     A heartbeat that ended with the first odd error would leave a process that serves on without a
-    sign of life; so every error is logged, and the next round is another try.
+    sign of life; so every error is logged, and the next round is another try. A cancellation that
+    `work` made an error of, or took for its own, still ends the rounds.
     """
     while True:
         try:
@@ -27,7 +28,15 @@ async def every(seconds: float, work: Callable[[], Awaitable[object]], what: str
             logger.debug("%s waits for the database", what)
         except Exception:
             logger.exception("%s failed; it is tried again", what)
+        heed_cancellation()
         await asyncio.sleep(seconds)
+
+
+def heed_cancellation() -> None:
+    """Raise `CancelledError` if this task was cancelled, whatever became of that."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def patiently(work: Callable[[], Awaitable[None]], patience: float = PATIENCE) -> None:

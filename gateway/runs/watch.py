@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
+from gateway.errors import Unavailable
 from gateway.runs.rounds import every
 from gateway.store.db import Database, fetch
 
@@ -25,10 +26,13 @@ class Watch:
         self.closed = False
 
     async def settled(self, response_id: str) -> None:
-        """Wait until the response is no longer in progress, wherever it runs."""
+        """Wait until the response is no longer in progress, wherever it runs. Raises `Unavailable`
+        when this process ends first."""
         async with self._database.connection() as conn:
             if await fetch(conn, "settled", ids=[response_id]):
                 return
+        if self.closed:
+            raise _closing()
         future = self._settling.get(response_id)
         if future is None:
             future = asyncio.get_running_loop().create_future()
@@ -67,7 +71,8 @@ class Watch:
             async with self._database.connection() as conn:
                 rows = await fetch(conn, "settled", ids=list(self._settling))
             for row in rows:
-                self._settling.pop(row["id"]).set_result(None)
+                if (future := self._settling.pop(row["id"], None)) is not None:
+                    future.set_result(None)
         if self._following:
             await self._look_for_news()
 
@@ -76,6 +81,9 @@ class Watch:
         self.closed = True
         for response_id in list(self._following):
             self.wake(response_id)
+        while self._settling:
+            _, future = self._settling.popitem()
+            future.set_exception(_closing())
 
     async def _look_for_news(self) -> None:
         seen = {id: min(number for number, _ in all) for id, all in self._following.items()}
@@ -83,3 +91,7 @@ class Watch:
             rows = await fetch(conn, "have_news", ids=list(seen), seen=list(seen.values()))
         for row in rows:
             self.wake(row["id"])
+
+
+def _closing() -> Unavailable:
+    return Unavailable("This process is shutting down.")

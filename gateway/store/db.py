@@ -157,7 +157,7 @@ class Database:
             try:
                 # In slices: the pool gives up reconnecting after a while; each call is a new try.
                 wait = max(0.0, min(POOL_SLICE, until - time.monotonic()))
-                conn = await self._pool.getconn(timeout=wait)
+                conn = await self._taken(wait)
             except PoolTimeout:
                 if time.monotonic() >= until:
                     raise
@@ -166,6 +166,21 @@ class Database:
                 return conn
             conn.pgconn.finish()
             await self._pool.putconn(conn)
+
+    async def _taken(self, wait: float) -> Connection:
+        """A connection of the pool. Raises `PoolTimeout` after `wait` seconds.
+
+        The pool waits with `asyncio.wait_for`, which before Python 3.12 forgets a cancellation
+        that comes in the same moment as the connection; whoever was cancelled would go on.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        cancelled = task.cancelling()
+        conn = await self._pool.getconn(timeout=wait)
+        if task.cancelling() > cancelled:
+            await self._pool.putconn(conn)
+            raise asyncio.CancelledError
+        return conn
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
