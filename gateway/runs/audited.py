@@ -20,10 +20,12 @@ from gateway.wire.questions import Action, Question
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A row of the audit about an ending. `details` is JSON text."""
+    """A row of the audit about an ending. `details` is JSON text; `actor` who wanted it, if that
+    was somebody."""
 
     event: str
     details: str
+    actor: str | None = None
 
 
 def asked(question: Question, name: str, card: str | None = None) -> str:

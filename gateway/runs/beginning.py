@@ -73,19 +73,20 @@ def new_row(
 
 
 @contextmanager
-def abandoned_unless_opened(
+def forgotten_unless_begun(
     coordinator: Coordinator, opened: Callable[[], Execution | None]
 ) -> Iterator[None]:
     """What the block opens may be committed although nobody hears of it: the database goes between
     the two, or the request is cancelled. This process would keep such a row alive, and move it
     never: whoever repeats the key would wait, the conversation be locked, for as long as it lives.
-    A run that goes on needs none of this: its lease runs out."""
+    Nothing was run, nobody knows its id: the row goes, and a repeat begins anew. A run that goes
+    on needs none of this: its lease runs out."""
     try:
         yield
     except BaseException:
         execution = opened()
         if execution is not None and execution.lease is None:
-            coordinator.abandoned.add(execution.response_id)
+            coordinator.unbegun[execution.response_id] = time.monotonic()
         raise
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -31,7 +32,7 @@ from gateway.runs.lease import Leases
 from gateway.runs.ledger import Effects
 from gateway.runs.meter import METER
 from gateway.runs.retold import Retold
-from gateway.runs.rounds import every
+from gateway.runs.rounds import Postponed, every
 from gateway.runs.rows import Rows
 from gateway.runs.telling import all_written, written
 from gateway.runs.watch import Watch
@@ -71,11 +72,15 @@ class Coordinator:
         self.queued = asyncio.Event()
         """Set when there may be something to start, and room for it."""
         self.closing = False
-        self.abandoned: set[str] = set()
-        """First requests of this process that it could not end, or whose rows may be there although
-        nobody heard of the commit; recovery fails them."""
-        self.unstartable: dict[str, float] = {}
-        """Queued responses that could not be read back here, and until when others come first."""
+        self.abandoned: dict[str, float] = {}
+        """First requests of this process that it could not end, and since when; recovery fails
+        them."""
+        self.unbegun: dict[str, float] = {}
+        """First requests that never began here, since when; their rows may be there although nobody
+        heard of the commit. Recovery deletes them."""
+        self.postponed = Postponed()
+        """What could not be read back here: queued responses, orphans, questions whose time is
+        over."""
 
     # --- stream ---
 
@@ -148,7 +153,7 @@ class Coordinator:
                 await threads_ended(execution.current.run_id)
             self._running.pop(execution.response_id, None)
             if execution.unheard:
-                self.abandoned.add(execution.response_id)
+                self.abandoned[execution.response_id] = time.monotonic()
             if execution.lease is not None:
                 self.leases.drop(execution.lease)
             self.queued.set()
@@ -272,7 +277,7 @@ class Coordinator:
         """
         execution.give_up(error)
         if execution.lease is None:
-            self.abandoned.add(execution.response_id)
+            self.abandoned[execution.response_id] = time.monotonic()
         await execution.line.lose(execution.writer.fail(error))
 
     # --- what others move, and what has ended ---

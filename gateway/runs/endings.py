@@ -76,10 +76,10 @@ def draft(execution: Execution, outcome: Outcome, keep: Keep) -> Draft:
 
 
 def draft_cancelled(execution: Execution) -> Draft:
-    """Write the ending of a run that went with its client."""
+    """Write the ending of a run that its client cancelled, or that went with it."""
     writer = execution.writer_of_ending()
     frames = writer.cancel()
-    recorded = Recorded("cancelled", "{}")
+    recorded = Recorded("cancelled", "{}", execution.cancelled_by)
     return Draft(
         RunStatus.CANCELLED, "cancelled", writer, frames, writer.resource(), recorded=recorded
     )
@@ -294,8 +294,9 @@ def _audit(end: Draft) -> dict[str, str | None]:
     """What the statement that stores an ending writes into the audit; a pause is told by its
     questions."""
     if end.recorded is None:
-        return {"event": None, "details": None}
-    return {"event": end.recorded.event, "details": end.recorded.details}
+        return {"event": None, "details": None, "actor": None}
+    told = end.recorded
+    return {"event": told.event, "details": told.details, "actor": told.actor}
 
 
 async def _end_resumed(

@@ -129,6 +129,8 @@ class Execution:
     """An Idempotency-Key names this response: it can be asked for again, stored or not."""
     stop_reason: FermataError | None = None
     """Why the task was cancelled, when it was: told to the client."""
+    cancelled_by: str | None = None
+    """Whose wish that was, if it was somebody's: told to the audit."""
     ending: bool = False
     """The graph is through, and what came of it is being stored."""
     ended: asyncio.Future[bytes] = field(
@@ -188,9 +190,11 @@ class Execution:
             self.stop_reason = reason
             self.task.cancel()
 
-    def cancel(self, message: str) -> None:
-        """Stop as cancelled; too late once the run is ending, or stops already."""
+    def cancel(self, message: str, actor: str | None = None) -> None:
+        """Stop as cancelled by `actor`, if it was somebody's wish; too late once the run is ending,
+        or stops already."""
         if not self.ending and self.stop_reason is None:
+            self.cancelled_by = actor
             self.stop(RunFailed(message, code="cancelled"))
 
     def succeed(self, body: bytes) -> None:

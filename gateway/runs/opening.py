@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from gateway.errors import ModelNotFound, ResponseInProgress, Unavailable
+from gateway.errors import ModelNotFound, NotFound, ResponseInProgress, Unavailable
 from gateway.human.run import settings_of
 from gateway.runs import conversations
 from gateway.runs.accepting import accept
-from gateway.runs.beginning import abandoned_unless_opened, new_execution, new_row, write_row
+from gateway.runs.beginning import forgotten_unless_begun, new_execution, new_row, write_row
 from gateway.runs.cards import LeftOpen, last_card, unfold
 from gateway.runs.conversation import conversation, without_echoes
 from gateway.runs.coordinator import Coordinator
@@ -78,9 +78,16 @@ async def _repeated(
 ) -> Reply:
     if request.background:
         return await rejoin(coordinator, response_id, principal, None)
-    return RepeatedReply(
-        response_id, partial(coordinator.outcome_of, principal.tenant, response_id)
-    )
+    return RepeatedReply(response_id, partial(_outcome, coordinator, principal.tenant, response_id))
+
+
+async def _outcome(coordinator: Coordinator, tenant: str, response_id: str) -> bytes:
+    """What the repeat of a key waits for. The response may go meanwhile: it never began after all,
+    or its owner deleted it; then the key is free."""
+    try:
+        return await coordinator.outcome_of(tenant, response_id)
+    except NotFound:
+        raise Unavailable("The first request with this key is gone; send it again.") from None
 
 
 async def _create(
@@ -96,7 +103,7 @@ async def _create(
         return again or await _begin(coordinator, request, principal, served, (), key)
     named = (request.previous_response_id, request.conversation, *call_ids)
     execution: Execution | None = None
-    with abandoned_unless_opened(coordinator, lambda: execution):
+    with forgotten_unless_begun(coordinator, lambda: execution):
         async with (
             on_record(coordinator.database, principal, *filter(None, named)),
             coordinator.database.pipeline() as (conn, _),
@@ -200,7 +207,7 @@ async def _begin(
     execution.keyed = key is not None
     opened = row(execution.writer.resource())
     if not request.background:
-        with abandoned_unless_opened(coordinator, lambda: execution):
+        with forgotten_unless_begun(coordinator, lambda: execution):
             await write_row(coordinator, opened, key)
     else:
         async with coordinator.database.pipeline() as (conn, _):

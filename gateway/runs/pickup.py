@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 
 from gateway.errors import InvalidRequest, LeaseLost, Unavailable
 from gateway.human.run import CurrentRun, settings_from
@@ -37,7 +36,6 @@ from gateway.wire.writer import Writer
 logger = logging.getLogger("fermata.pickup")
 
 QUEUE_LOOK = 0.5  # seconds between two looks at the queue; what is queued here is started at once
-UNSTARTABLE_WAIT = 60.0  # seconds until what could not be started is tried again
 MOST_TAKEOVERS = 3
 _POISONED = Failed("The processes that ran this response ended, one after the other.")
 """A run that ends its process would end every process that takes it over. Its answer stays on
@@ -56,7 +54,7 @@ async def start_for_ever(coordinator: Coordinator, most: int) -> None:
         except Unavailable:
             logger.debug("the queue waits for the database")
         except _Unstartable as error:
-            coordinator.unstartable[error.response_id] = time.monotonic() + UNSTARTABLE_WAIT
+            coordinator.postponed.add(error.response_id)
             coordinator.queued.set()
             logger.exception("response %s cannot be started; it is tried later", error.response_id)
         except Exception:
@@ -78,14 +76,6 @@ class _Unstartable(Exception):
         self.response_id = response_id
 
 
-def _skipped(coordinator: Coordinator) -> list[str]:
-    """Those whose time to be tried again has not come."""
-    now, waiting = time.monotonic(), coordinator.unstartable
-    for response_id in [one for one, until in waiting.items() if until <= now]:
-        del waiting[response_id]
-    return list(waiting)
-
-
 async def start_queued(coordinator: Coordinator) -> bool:
     """Start the oldest queued response of a model that is served here; False if there is none."""
     if coordinator.closing or not coordinator.graphs:
@@ -96,7 +86,7 @@ async def start_queued(coordinator: Coordinator) -> bool:
             conn,
             "claim_queued",
             models=list(coordinator.graphs),
-            skipped=_skipped(coordinator),
+            skipped=coordinator.postponed.ids(),
             owner=leases.owner,
             ttl=leases.ttl,
         )

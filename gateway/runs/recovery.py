@@ -9,6 +9,7 @@ that acts.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable
 from datetime import timedelta
 from functools import partial
@@ -30,6 +31,7 @@ logger = logging.getLogger("fermata.recovery")
 
 LOOKS_PER_TTL = 3
 ORPHANS_AT_ONCE = 50
+STRAGGLERS = 120.0  # seconds in which a commit that nobody heard of may still happen
 
 
 async def recover_for_ever(coordinator: Coordinator) -> None:
@@ -43,15 +45,32 @@ async def recover(coordinator: Coordinator) -> int:
     async with coordinator.database.connection() as conn:
         if abandoned := list(coordinator.abandoned):
             await execute(conn, "disown", ids=abandoned)
-            coordinator.abandoned.difference_update(abandoned)
-        orphans = await fetch(conn, "orphans", limit=ORPHANS_AT_ONCE)
-        silent = await fetch(conn, "due_defaults", limit=ORPHANS_AT_ONCE)
-    done = [
-        await _tried(answer_expired(coordinator, question["tenant"], question["call_id"]))
-        for question in silent
-    ]
-    done += [await _tried(_recover_one(coordinator, orphan)) for orphan in orphans]
-    return sum(done)
+            _drop_old(coordinator.abandoned)
+        if unbegun := list(coordinator.unbegun):
+            await execute(conn, "forget_unbegun", ids=unbegun, lease_id=coordinator.leases.owner)
+            _drop_old(coordinator.unbegun)
+        mine = {
+            "models": list(coordinator.graphs),
+            "skipped": coordinator.postponed.ids(),
+            "limit": ORPHANS_AT_ONCE,
+        }
+        orphans = await fetch(conn, "orphans", **mine)
+        silent = await fetch(conn, "due_defaults", **mine)
+    done = 0
+    for question in silent:
+        call_id = question["call_id"]
+        answered = answer_expired(coordinator, question["tenant"], call_id)
+        done += await _tried(coordinator, call_id, answered)
+    for orphan in orphans:
+        done += await _tried(coordinator, orphan["id"], _recover_one(coordinator, orphan))
+    return done
+
+
+def _drop_old(since: dict[str, float]) -> None:
+    """What was tried again for so long that no commit can still be on its way."""
+    over = time.monotonic() - STRAGGLERS
+    for response_id in [one for one, start in since.items() if start < over]:
+        del since[response_id]
 
 
 async def _recover_one(coordinator: Coordinator, orphan: Row) -> bool:
@@ -60,14 +79,15 @@ async def _recover_one(coordinator: Coordinator, orphan: Row) -> bool:
     return await _fail(coordinator, orphan)
 
 
-async def _tried(work: Awaitable[bool]) -> bool:
+async def _tried(coordinator: Coordinator, id: str, work: Awaitable[bool]) -> bool:
     """One that cannot be recovered must not keep the others from it."""
     try:
         return await work
     except Unavailable:
         raise
     except Exception:
-        logger.exception("a response could not be recovered")
+        coordinator.postponed.add(id)
+        logger.exception("%s could not be recovered; it is tried later", id)
         return False
 
 

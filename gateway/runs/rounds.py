@@ -11,6 +11,7 @@ from gateway.errors import Unavailable
 
 logger = logging.getLogger("fermata.rounds")
 
+POSTPONED = 60.0  # seconds until what could not be done is tried again
 PATIENCE = 60.0  # seconds that work that is done is tried to be stored while the database is away
 
 
@@ -30,6 +31,23 @@ async def every(seconds: float, work: Callable[[], Awaitable[object]], what: str
             logger.exception("%s failed; it is tried again", what)
         heed_cancellation()
         await asyncio.sleep(seconds)
+
+
+class Postponed:
+    """What could not be done a moment ago: for a while it lets others come first."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def add(self, id: str) -> None:
+        """It failed just now."""
+        self._until[id] = time.monotonic() + POSTPONED
+
+    def ids(self) -> list[str]:
+        """Those whose time to be tried again has not come."""
+        now = time.monotonic()
+        self._until = {id: until for id, until in self._until.items() if until > now}
+        return list(self._until)
 
 
 def heed_cancellation() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 
-from gateway.errors import LeaseLost, Unavailable
+from gateway.errors import LeaseLost
 from gateway.runs import endings
 from gateway.runs.endings import Draft, Keep
 from gateway.runs.execution import Execution
 from gateway.runs.lease import Leases
+from gateway.runs.rounds import patiently
 from gateway.store.batch import Batch
 from gateway.store.db import AlreadyThere, Database, fetch_one
 from gateway.store.responses import (
@@ -21,8 +21,6 @@ from gateway.store.responses import (
     forget_first,
     open_first,
 )
-
-FINISH_PATIENCE = 60.0  # seconds that an ending is tried again while the database is away
 
 
 class Rows:
@@ -43,21 +41,15 @@ class Rows:
         A commit whose answer was lost may have happened: then the fence says that the lease is
         lost, and the row that it is ours.
         """
-        deadline = time.monotonic() + FINISH_PATIENCE
-        pause = 0.1
-        while True:
+
+        async def stored() -> None:
             try:
                 await self._store(execution, end)
-                return
             except LeaseLost:
-                if await self._is_stored(execution, end):
-                    return
-                raise
-            except Unavailable:
-                if time.monotonic() > deadline:
+                if not await self._is_stored(execution, end):
                     raise
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 2.0)
+
+        await patiently(stored)
 
     async def _store(self, execution: Execution, end: Draft) -> None:
         """One try. The lease is not renewed meanwhile: the fence consumes it, which must not look

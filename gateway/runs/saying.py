@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gateway.errors import InterruptClosed
 from gateway.human.run import settings_of
-from gateway.runs.beginning import abandoned_unless_opened, new_execution, new_row, write_row
+from gateway.runs.beginning import forgotten_unless_begun, new_execution, new_row, write_row
 from gateway.runs.cards import last_card
 from gateway.runs.coordinator import Coordinator
 from gateway.runs.drive import Outset
@@ -91,7 +91,7 @@ async def say(
         if key is None:
             await coordinator.rows.arrivals.add((row, ending))
         else:
-            with abandoned_unless_opened(coordinator, lambda: execution):
+            with forgotten_unless_begun(coordinator, lambda: execution):
                 await write_row(coordinator, row, key)
                 await coordinator.rows.completions.add(ending)
     return SaidReply(execution.response_id, frames, writer.resource())

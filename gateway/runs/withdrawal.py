@@ -90,7 +90,7 @@ async def _stop(coordinator: Coordinator, response_id: str, principal: Principal
     elsewhere = await _ask_to_stop(coordinator, response_id, principal)
     execution = coordinator.running(response_id)
     if execution is not None and execution.stoppable:
-        execution.cancel("The response was cancelled.")
+        execution.cancel("The response was cancelled.", principal.subject)
         await asyncio.shield(execution.ended)
         return
     if not elsewhere:

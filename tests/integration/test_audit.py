@@ -10,22 +10,43 @@ from typing import Any
 
 import psycopg
 import pytest
+from langchain_core.messages import AIMessage
+from langgraph.graph import MessagesState
+from langgraph.types import interrupt
 from psycopg import AsyncConnection, errors
 
+from gateway import Graph, async_effect, current_run
 from gateway.store.db import open_database
 from gateway.store.retention import sweep
 from tests.integration.api import calls, output, serving, whole_audit
 from tests.integration.people import ASKING, keys_of
+from tests.integration.small_graphs import chain, last_text
 from tests.integration.stories import SECRET, STORIES
 from tests.integration.test_reviewers import Desk
 from tests.openresponses import Json
 
 MONTH = timedelta(days=30)
+HELD: set[str] = set()
+"""The runs that `hold` holds; whoever takes one out lets it go on."""
+
+
+async def hold(state: MessagesState) -> dict[str, Any]:
+    """Do an effect, if the text says so, and wait; then ask, if the text says so."""
+    text, run_id = last_text(state), current_run().run_id
+    if "act" in text:
+        await async_effect(text, lambda: "done")
+    HELD.add(run_id)
+    while run_id in HELD:  # noqa: ASYNC110  # the test is on another loop
+        await asyncio.sleep(0.005)
+    return {"messages": [AIMessage(str(interrupt("sure?")))]} if "ask" in text else {}
+
+
+OWN = {"hold": Graph(chain(hold))}
 
 
 @pytest.fixture
 async def desk(database_url: str) -> AsyncIterator[Desk]:
-    async with serving(database_url, {**ASKING, **STORIES}, AUTH="keys") as api:
+    async with serving(database_url, {**ASKING, **STORIES, **OWN}, AUTH="keys") as api:
         yield Desk(api, await keys_of(database_url))
     await whole_audit(database_url)
 
@@ -203,6 +224,42 @@ async def test_a_run_that_waited_too_long_is_on_record_as_expired(desk: Desk) ->
     late = await last(desk, asked)
     assert (late["event"], late["actor"]) == ("refused", "bob")
     assert late["details"]["code"] == "interrupt_expired"
+
+
+async def held(desk: Desk) -> str:
+    """The id of the response that is held, once its row is there: it has none in its first
+    second, if it does no effect."""
+    async with asyncio.timeout(20):
+        while True:
+            rows = await desk.api.sql("SELECT id, run_id FROM fermata.responses")
+            if rows and rows[0]["run_id"] in HELD:
+                return str(rows[0]["id"])
+            await asyncio.sleep(0.02)
+
+
+async def test_who_stops_a_first_request_that_acted_is_on_record(desk: Desk) -> None:
+    request = asyncio.create_task(desk.create("hold", "act"))
+    path = f"/v1/responses/{await held(desk)}/cancel"
+    stopped = await desk.api.http.post(path, headers=desk.headers("anna"))
+    assert stopped.status_code == 200
+    assert (await request)["status"] == "cancelled"
+    audit = await desk.api.sql("SELECT event, actor FROM fermata.audit ORDER BY seq")
+    assert (audit[0]["event"], audit[0]["actor"]) == ("requested", "mia")
+    assert (audit[-1]["event"], audit[-1]["actor"]) == ("cancelled", "anna")
+
+
+async def test_a_stranger_does_not_open_the_audit_of_a_run_in_progress(desk: Desk) -> None:
+    request = asyncio.create_task(desk.create("hold", "ask"))
+    path = f"/v1/responses/{await held(desk)}"
+    for method in ("GET", "DELETE"):
+        seen = await desk.api.http.request(method, path, headers=desk.headers("eve"))
+        assert seen.status_code == 404
+    assert await desk.api.sql("SELECT 1 FROM fermata.audit") == []
+    HELD.clear()
+    asked = await request
+    assert [row["event"] for row in await rows(desk, asked)] == ["requested", "asked"]
+    assert (await desk.api.http.get(path, headers=desk.headers("eve"))).status_code == 404
+    assert (await last(desk, asked))["event"] == "refused"
 
 
 @pytest.mark.parametrize("method", ["cancel", "delete"])

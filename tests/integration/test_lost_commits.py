@@ -49,31 +49,33 @@ async def conversation(api: Api) -> str:
     return str((await api.http.post("/v1/conversations", json={})).json()["id"])
 
 
-async def abandoned(api: Api) -> None:
-    """The row that nobody heard of was there, and has failed."""
-    await api.until("SELECT 1 FROM fermata.responses WHERE status = 'failed'")
-    assert not await api.sql("SELECT 1 FROM fermata.responses WHERE status = 'in_progress'")
+async def forgotten(api: Api) -> None:
+    """Nothing is left of what never began."""
+    await api.until("SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM fermata.responses)")
 
 
-async def test_an_opening_that_nobody_heard_of_fails(database_url: str) -> None:
+async def test_an_opening_that_nobody_heard_of_leaves_nothing(database_url: str) -> None:
     with proxied(database_url) as proxy:
         async with serving(proxy.url, OWN, LEASE_TTL="1s") as api:
             body = {"model": "parrot", "input": "hi", "stream": True}
             answer = await unheard(proxy, "open_first", api.post(body))
             assert answer.status_code == 503
-            await abandoned(api)
+            assert len(await api.sql("SELECT 1 FROM fermata.responses")) == 1
+            await forgotten(api)
 
 
-async def test_a_key_s_repeat_does_not_wait_for_ever(database_url: str) -> None:
+async def test_a_key_s_repeat_begins_anew(database_url: str) -> None:
     with proxied(database_url) as proxy:
         async with serving(proxy.url, OWN, LEASE_TTL="1s") as api:
             body = {"model": "parrot", "input": "hi"}
             answer = await unheard(proxy, "remember_key", api.post(body, headers=KEY))
             assert answer.status_code == 503
             async with asyncio.timeout(SOON):
-                again = await api.post(body, headers=KEY)
-            assert again.json()["status"] == "failed"
-            await abandoned(api)
+                while (again := await api.post(body, headers=KEY)).status_code == 503:
+                    assert "Retry-After" in again.headers
+            assert texts(again.json()) == ["heard: hi"]
+            assert (await api.post(body, headers=KEY)).json() == again.json()
+            assert len(await api.sql("SELECT 1 FROM fermata.responses")) == 1
 
 
 async def test_a_conversation_is_free_again(database_url: str) -> None:
@@ -82,8 +84,28 @@ async def test_a_conversation_is_free_again(database_url: str) -> None:
             body = {"model": "parrot", "input": "hi", "conversation": await conversation(api)}
             answer = await unheard(proxy, "open_in_conversation", api.post(body))
             assert answer.status_code == 503
-            await abandoned(api)
+            await forgotten(api)
             assert texts((await api.post(body)).json()) == ["heard: hi"]
+
+
+async def test_what_cannot_be_recovered_keeps_nobody_from_it(database_url: str) -> None:
+    async with serving(database_url, OWN) as api:
+        told = await api.create("parrot", "hi")
+        await api.sql(
+            "UPDATE fermata.responses SET id = 'resp_z', status = 'in_progress',"
+            " completed_at = NULL, lease_id = 'gone' WHERE id = %s",
+            told["id"],
+        )
+        await api.sql(
+            "INSERT INTO fermata.responses"
+            " (id, tenant, run_id, model, status, stored, lease_id, resumes, input, body)"
+            " SELECT 'resp_' || n, 'default', 'run_' || n, model, 'in_progress', true, 'gone',"
+            "        n > 60, '[]', '{}'"
+            "   FROM generate_series(1, 120) AS n, (VALUES ('parrot')) AS m (model)"
+        )
+        await api.sql("UPDATE fermata.responses SET model = 'served elsewhere' WHERE resumes")
+    async with serving(database_url, OWN, LEASE_TTL="1s") as api:
+        await api.until("SELECT 1 FROM fermata.responses WHERE id = 'resp_z' AND status = 'failed'")
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,8 @@ WITH finished AS (
      WHERE id = %(id)s AND status = 'in_progress' AND lease_id = %(lease_id)s
     RETURNING id, tenant, run_id
 ), recorded AS (
-    INSERT INTO fermata.audit (tenant, run_id, event, response_id, details)
-    SELECT tenant, run_id, %(event)s, id, %(details)s::json
+    INSERT INTO fermata.audit (tenant, run_id, event, response_id, actor, details)
+    SELECT tenant, run_id, %(event)s, id, %(actor)s, %(details)s::json
       FROM finished WHERE EXISTS (SELECT 1 FROM fermata.audit a WHERE a.run_id = finished.run_id)
 )
 SELECT id FROM finished;
@@ -93,8 +93,8 @@ WITH gone AS (
      WHERE id = %(id)s AND status = 'in_progress' AND lease_id = %(lease_id)s
     RETURNING id, tenant, run_id
 ), recorded AS (
-    INSERT INTO fermata.audit (tenant, run_id, event, response_id, details)
-    SELECT tenant, run_id, %(event)s, id, %(details)s::json
+    INSERT INTO fermata.audit (tenant, run_id, event, response_id, actor, details)
+    SELECT tenant, run_id, %(event)s, id, %(actor)s, %(details)s::json
       FROM gone WHERE EXISTS (SELECT 1 FROM fermata.audit a WHERE a.run_id = gone.run_id)
 )
 SELECT id FROM gone;
@@ -326,13 +326,22 @@ DELETE FROM fermata.leases
 UPDATE fermata.responses SET lease_id = 'abandoned'
  WHERE id = ANY(%(ids)b::text[]) AND status = 'in_progress' AND NOT resumes;
 
+-- name: forget_unbegun
+-- First requests whose opening was committed although this process never heard of it: nothing was run, no id was
+-- told. Their keys go with them.
+DELETE FROM fermata.responses
+ WHERE id = ANY(%(ids)b::text[]) AND status = 'in_progress' AND lease_id = %(lease_id)s AND NOT resumes;
+
 -- name: orphans
 -- Responses in progress whose lease is gone or over: their holder died. Partial index, so this costs what is
 -- running, not what is stored.
+-- Not those that only a process with the graph can take over, nor what could not be recovered a moment ago.
 SELECT r.id, r.tenant, r.run_id, r.resumes
   FROM fermata.responses r
  WHERE r.status = 'in_progress'
    AND NOT EXISTS (SELECT 1 FROM fermata.leases l WHERE l.id = r.lease_id AND l.expires_at > now())
+   AND (NOT r.resumes OR r.model = ANY(%(models)b::text[]))
+   AND r.id <> ALL(%(skipped)b::text[])
  ORDER BY r.id
  LIMIT %(limit)s;
 
@@ -344,11 +353,13 @@ SELECT interrupt_id, answer::text AS answer
  ORDER BY position;
 
 -- name: due_defaults
--- Questions whose time is over and whose author said what silence means.
+-- Questions whose time is over and whose author said what silence means; limits as in orphans.
 SELECT i.call_id, i.tenant
   FROM fermata.runs r JOIN fermata.interrupts i ON i.run_id = r.id
  WHERE r.status = 'waiting' AND r.expires_at <= now()
    AND i.status = 'pending' AND i.has_default AND i.expires_at <= now()
+   AND r.model = ANY(%(models)b::text[])
+   AND i.call_id <> ALL(%(skipped)b::text[])
  ORDER BY r.expires_at, i.position
  LIMIT %(limit)s;
 
