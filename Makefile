@@ -18,11 +18,12 @@ export PIP_ROOT_USER_ACTION := ignore
 serve: .venv/.serve
 	@exec $(BIN)/fermata serve $(ARGS)
 
-# Several at a time, a file each: much of their time they wait for processes that they start.
+# Several at a time, a file each: much of their time they wait for processes that they start. In order, since the
+# files that take longest come first and have but one test.
 TESTS_AT_ONCE ?= 3
 
 test: lint
-	@$(BIN)/pytest -q -n $(TESTS_AT_ONCE) --dist loadfile $(ARGS)
+	@$(BIN)/pytest -q -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: .venv/.dev
 	@$(BIN)/ruff check --quiet .

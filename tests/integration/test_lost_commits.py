@@ -56,7 +56,7 @@ async def forgotten(api: Api) -> None:
 
 async def test_an_opening_that_nobody_heard_of_leaves_nothing(database_url: str) -> None:
     with proxied(database_url) as proxy:
-        async with serving(proxy.url, OWN, LEASE_TTL="1s") as api:
+        async with serving(proxy.url, OWN, LEASE_TTL="3s") as api:
             body = {"model": "parrot", "input": "hi", "stream": True}
             answer = await unheard(proxy, "open_first", api.post(body))
             assert answer.status_code == 503
@@ -66,7 +66,7 @@ async def test_an_opening_that_nobody_heard_of_leaves_nothing(database_url: str)
 
 async def test_a_key_s_repeat_begins_anew(database_url: str) -> None:
     with proxied(database_url) as proxy:
-        async with serving(proxy.url, OWN, LEASE_TTL="1s") as api:
+        async with serving(proxy.url, OWN, LEASE_TTL="3s") as api:
             body = {"model": "parrot", "input": "hi"}
             answer = await unheard(proxy, "remember_key", api.post(body, headers=KEY))
             assert answer.status_code == 503
@@ -80,7 +80,7 @@ async def test_a_key_s_repeat_begins_anew(database_url: str) -> None:
 
 async def test_a_conversation_is_free_again(database_url: str) -> None:
     with proxied(database_url) as proxy:
-        async with serving(proxy.url, OWN, LEASE_TTL="1s") as api:
+        async with serving(proxy.url, OWN, LEASE_TTL="3s") as api:
             body = {"model": "parrot", "input": "hi", "conversation": await conversation(api)}
             answer = await unheard(proxy, "open_in_conversation", api.post(body))
             assert answer.status_code == 503
@@ -104,7 +104,7 @@ async def test_what_cannot_be_recovered_keeps_nobody_from_it(database_url: str) 
             "   FROM generate_series(1, 120) AS n, (VALUES ('parrot')) AS m (model)"
         )
         await api.sql("UPDATE fermata.responses SET model = 'served elsewhere' WHERE resumes")
-    async with serving(database_url, OWN, LEASE_TTL="1s") as api:
+    async with serving(database_url, OWN, LEASE_TTL="3s") as api:
         await api.until("SELECT 1 FROM fermata.responses WHERE id = 'resp_z' AND status = 'failed'")
 
 

@@ -182,7 +182,7 @@ GRAPHS = {
 
 @pytest.fixture
 async def api(database_url: str) -> AsyncIterator[Api]:
-    async with serving(database_url, GRAPHS, LEASE_TTL="1s") as running:
+    async with serving(database_url, GRAPHS, LEASE_TTL="5s") as running:
         yield running
 
 
