@@ -18,7 +18,7 @@ import uvicorn
 import uvloop
 from uvicorn.supervisors import Multiprocess
 
-from gateway.app import create_app, start_log, work
+from gateway.app import create_app, spare_the_collector, start_log, work
 from gateway.commands import audit, effects
 from gateway.commands.connection import with_connection
 from gateway.errors import FermataError, StartupError
@@ -142,6 +142,7 @@ def _serve(settings: Settings, _: argparse.Namespace) -> None:
         return
     app = create_app(settings, load_graphs(settings.graphs))
     server = _Server(_config(settings, app))
+    spare_the_collector()
     server.run()
     if not server.started:
         raise StartupError("The gateway could not start; the log above says why.")

@@ -4,6 +4,7 @@ process."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import multiprocessing
 import os
@@ -89,12 +90,23 @@ def create_app(settings: Settings, graphs: Mapping[str, Graph]) -> FastAPI:
     return app
 
 
+def spare_the_collector() -> None:
+    """For a process that only serves: what is loaded stays, and is not looked through for garbage
+    again and again; a request makes thousands of objects that go with it, so 700 of them are no
+    reason to look either. Measured: a tenth of a short request."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+
+
 def worker_app() -> FastAPI:
     """The application of one worker process, which its parent has told everything by
     environment."""
     settings = Settings.from_env(os.environ)
     start_log(settings.log_level)
-    return create_app(settings, load_graphs(settings.graphs))
+    app = create_app(settings, load_graphs(settings.graphs))
+    spare_the_collector()
+    return app
 
 
 async def work(settings: Settings, graphs: Mapping[str, Graph]) -> None:

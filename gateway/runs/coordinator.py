@@ -156,7 +156,8 @@ class Coordinator:
                 self.abandoned[execution.response_id] = time.monotonic()
             if execution.lease is not None:
                 self.leases.drop(execution.lease)
-            self.queued.set()
+            if execution.journal is not None:
+                self.queued.set()
 
     async def _stream(self, execution: Execution) -> None:
         line = execution.line
