@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import Context
 from typing import Any, TypeVar
 
@@ -85,7 +86,19 @@ async def _confined(coro: Coroutine[Any, Any, T]) -> T:
     try:
         return await coro
     except (SystemExit, KeyboardInterrupt) as exit:
-        notes = getattr(exit, "__notes__", [])
-        error = GraphExit(f"The graph raised {type(exit).__name__}.")
-        error.__notes__ = list(notes)
-        raise error from exit
+        raise _exit(exit) from exit
+
+
+@contextmanager
+def confined() -> Iterator[None]:
+    """The same for a block that runs code of the graph's author in a task of ours."""
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt) as exit:
+        raise _exit(exit) from exit
+
+
+def _exit(raised: BaseException) -> GraphExit:
+    error = GraphExit(f"The graph raised {type(raised).__name__}.")
+    error.__notes__ = list(getattr(raised, "__notes__", []))
+    return error

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,10 +25,13 @@ from langchain_core.outputs import LLMResult
 from langchain_core.runnables import RunnableConfig
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.errors import is_invalid_resume
-from langgraph.types import Command, Interrupt
+from langgraph.pregel.protocol import StreamProtocol
+from langgraph.runtime import DEFAULT_RUNTIME
+from langgraph.types import Command, Interrupt, StreamMode
 
 from gateway.errors import LeaseLost, RunFailed
 from gateway.human.run import CurrentRun, enter_run
+from gateway.runs.confined import confined
 from gateway.runs.events import (
     BREAKPOINT,
     Breakpoint,
@@ -46,7 +50,10 @@ from gateway.wire import encoding
 
 logger = logging.getLogger("fermata.graph")
 
-STRICT_RESUME = "__pregel_strict_resume"  # private to LangGraph; a contract test watches it
+# Private to LangGraph; contract tests watch them.
+STRICT_RESUME = "__pregel_strict_resume"
+STREAM = "__pregel_stream"
+RUNTIME = "__pregel_runtime"
 
 
 @dataclass(slots=True)
@@ -124,6 +131,7 @@ class _Drive:
         self.graph.checkpointer = outset.memory
         self.interrupts: dict[str, Interrupt] = {}
         self.asking: set[tuple[str, ...]] = set()  # namespaces of the subgraphs that interrupt
+        self.nested: deque[Mapping[str, Any]] = deque()  # what subgraphs told; threads append
         self.stopped = False  # at a breakpoint
         self.awaited: tuple[str, ...] = ()  # the nodes that it keeps from running
         self.result: Any = None
@@ -142,17 +150,20 @@ class _Drive:
     async def events(self) -> AsyncIterator[RunEvent]:
         enter_run(self.current)
         try:
-            self._publish_settings()
-            pieces = self._rejection_pieces()
-            if pieces is None:
-                async for part in await self._parts():
-                    for piece in self._pieces(part):
+            with confined():
+                self._publish_settings()
+                pieces = self._rejection_pieces()
+                if pieces is None:
+                    async for part in await self._parts():
+                        for piece in self._arrived(part):
+                            yield piece
+                    for piece in self._arrived():
                         yield piece
-                await self._look_ahead()
-                pieces = self._result_pieces()
-            for piece in pieces:
-                yield piece
-            outcome: Paused | Completed | Failed = self._outcome()
+                    await self._look_ahead()
+                    pieces = self._result_pieces()
+                for piece in pieces:
+                    yield piece
+                outcome: Paused | Completed | Failed = self._outcome()
         except LeaseLost:
             raise  # an effect was refused to who may not move the run: nor may it say how that ends
         except Exception as error:
@@ -170,20 +181,36 @@ class _Drive:
         self.context = self.served.context_of(published)
 
     async def _parts(self) -> AsyncIterator[Any]:
-        modes: list[Any] = ["messages", "updates"] if self.outset.live else ["updates"]
+        modes: list[StreamMode] = ["messages", "updates"] if self.outset.live else ["updates"]
         if not self.served.has_messages:
             modes.append("values")
         if self.outset.progress:
             modes += MODES
+        stepwise = isinstance(self.outset.memory, StepMemory)
+        # Without the tasks that wait for news a step's updates come after its checkpoint.
+        watched = self.outset.live or self.outset.progress or stepwise
         return self.graph.astream(
             await self._input(),
-            self.config,
+            self.config if watched else self._hearing_subgraphs(modes),
             stream_mode=modes,
             version="v2",
-            subgraphs=True,
-            durability="sync" if isinstance(self.outset.memory, StepMemory) else "exit",
+            subgraphs=watched,
+            durability="sync" if stepwise else "exit",
             context=self.context,
         )
+
+    def _hearing_subgraphs(self, modes: Iterable[StreamMode]) -> RunnableConfig:
+        """What LangGraph's `subgraphs=True` does, for a reader who waits for the end: subgraphs
+        tell us at once. With `subgraphs=True` each step waits for news beside its node, in tasks
+        of their own (measured: a fifth of the time that LangGraph takes for a short run)."""
+
+        def heard(chunk: tuple[tuple[str, ...], str, Any]) -> None:
+            ns, kind, data = chunk
+            if ns:  # its own updates the root tells as ever
+                self.nested.append({"type": kind, "ns": ns, "data": data})
+
+        more = {STREAM: StreamProtocol(heard, set(modes)), RUNTIME: DEFAULT_RUNTIME}
+        return {**self.config, "configurable": {**self.config["configurable"], **more}}
 
     async def _input(self) -> Any:
         answers = self.outset.answers
@@ -232,6 +259,13 @@ class _Drive:
                     continue
                 held += _as_list(saved.checkpoint["channel_values"].get("messages"))
         return [item.id for item in held if isinstance(item, BaseMessage) and item.id is not None]
+
+    def _arrived(self, part: Mapping[str, Any] | None = None) -> Iterable[Any]:
+        """What subgraphs told meanwhile, then this part: their node's update comes after theirs."""
+        while self.nested:
+            yield from self._pieces(self.nested.popleft())
+        if part is not None:
+            yield from self._pieces(part)
 
     def _pieces(self, part: Mapping[str, Any]) -> Iterable[Any]:
         kind = part["type"]

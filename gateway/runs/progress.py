@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from gateway.errors import RunFailed
 from gateway.runs.events import Progress
@@ -16,7 +16,7 @@ from gateway.wire.encoding import to_jsonable
 
 logger = logging.getLogger("fermata.graph")
 
-MODES = ("custom", "tasks")
+MODES: tuple[Literal["custom", "tasks"], ...] = ("custom", "tasks")
 """LangGraph's stream modes that tell it; they are on only if somebody listens."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, TypedDict
 
@@ -18,11 +18,13 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import UnknownInterruptError
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.pregel.protocol import StreamProtocol
+from langgraph.runtime import DEFAULT_RUNTIME
 from langgraph.types import Command, Interrupt, Send, interrupt
 from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
-from gateway.runs.drive import STRICT_RESUME
+from gateway.runs.drive import RUNTIME, STREAM, STRICT_RESUME
 from gateway.store.checkpoints import TABLES, load_checkpoints, new_memory, save_checkpoints
 
 HEX_ID = re.compile(r"[0-9a-f]{32}")
@@ -622,3 +624,51 @@ async def test_what_a_step_said_is_streamed_before_its_checkpoint_and_the_next_s
     assert sorted(happened[2:6]) == ["one starts", "one starts", "read one", "read too"]
     assert happened[:2] == ["put -1", "put 0"]
     assert happened[6:] == ["put 1", "two starts", "read two", "put 2"]
+
+
+# --- subgraphs that are heard without being waited for ---------------------------------------
+
+
+async def in_a_thread(state: State) -> dict[str, Any]:
+    """A subgraph of a sync node is run in a thread."""
+    return await asyncio.to_thread(with_subgraph().invoke, state)
+
+
+@pytest.mark.parametrize(
+    "graph", [with_subgraph(), chain(speak, in_a_thread), fan_out(2), chain(speak, one_question)]
+)
+async def test_a_stream_in_the_config_hears_what_subgraphs_true_tells(graph: Any) -> None:
+    """The two private keys; when this fails, `subgraphs=True` is the way to hear them."""
+    wanted = [part async for part in parts_of(graph, {}, subgraphs=True)]
+    heard: list[Any] = []
+    hearing = {STREAM: StreamProtocol(heard.append, {"updates"}), RUNTIME: DEFAULT_RUNTIME}
+    own = [part async for part in parts_of(graph, hearing, subgraphs=False)]
+    assert shapes(own) == shapes(part for part in wanted if not part["ns"])
+    nested = [{"ns": ns, "data": data} for ns, kind, data in heard if ns and kind == "updates"]
+    assert shapes(nested) == shapes(part for part in wanted if part["ns"])
+
+
+def parts_of(graph: Any, more: dict[str, Any], *, subgraphs: bool) -> Any:
+    return Run(graph).graph.astream(
+        fresh(),
+        {"configurable": {"thread_id": "run_1", STRICT_RESUME: True, **more}},
+        stream_mode=["updates"],
+        version="v2",
+        subgraphs=subgraphs,
+        durability="exit",
+    )
+
+
+def shapes(parts: Iterable[Any]) -> list[Any]:
+    """Where and what, without the ids that LangGraph makes up anew in each run."""
+    return [
+        ([step.partition(":")[0] for step in part["ns"]], list(part["data"]), said(part["data"]))
+        for part in parts
+    ]
+
+
+def said(update: dict[str, Any]) -> Any:
+    return [
+        [one.value for one in written] if node == "__interrupt__" else written
+        for node, written in update.items()
+    ]

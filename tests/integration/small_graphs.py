@@ -254,7 +254,7 @@ async def exits(state: MessagesState) -> dict[str, Any]:
     return {}
 
 
-def exits_too(state: MessagesState) -> dict[str, Any]:
+def exits_too(state: MessagesState) -> Any:
     raise SystemExit(3)
 
 
@@ -296,5 +296,6 @@ GRAPHS: dict[str, Graph] = {
     "flaky": Graph(chain(ask, effect, fail_once)),
     "fail": Graph(chain(first, fail)),
     "exits": Graph(chain(exits, exits_too)),
+    "exits-in-words": Graph(says(AIMessage("Bye.")), output=exits_too),
     "forgetful": Graph(chain(forgetful_subgraph)),
 }

@@ -1012,7 +1012,7 @@ async def test_an_unknown_item_reference_is_refused(api: Api) -> None:
 async def test_a_graph_that_ends_its_process_fails_its_run_and_nothing_else(
     api: Api, stream: bool
 ) -> None:
-    for said in ("async", "sync"):
-        told = await api.told("exits", said, stream=stream)
+    for model, said in (("exits", "async"), ("exits", "sync"), ("exits-in-words", "hi")):
+        told = await api.told(model, said, stream=stream)
         assert told["status"] == "failed"
     assert (await api.create("remember", "hi"))["status"] == "completed"
