@@ -27,7 +27,7 @@ from gateway.http.state import Gateway
 from gateway.http.tokens import is_name, is_subject
 from gateway.runs.catalog import load_graphs
 from gateway.runs.recovery import log_swept
-from gateway.settings import OPEN, SETTINGS, Settings
+from gateway.settings import OPEN, SETTINGS, Setting, Settings
 from gateway.store import embedded
 from gateway.store.db import Connection, migrate, open_database
 from gateway.store.keys import ApiKey, create_key, list_keys, revoke_key
@@ -61,8 +61,13 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _meaning(setting: Setting) -> str:
+    default = "" if setting.default is None else f" [{setting.default}]"
+    return f"{setting.description}{default}"
+
+
 def _parser() -> argparse.ArgumentParser:
-    listed = "\n".join(f"  {setting.variable:30} {setting.description}" for setting in SETTINGS)
+    listed = "\n".join(f"  {one.variable:30} {_meaning(one)}" for one in SETTINGS)
     parser = argparse.ArgumentParser(
         prog="fermata",
         description=__doc__,
@@ -72,8 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="command")
     serve = commands.add_parser("serve", help="serve graphs over HTTP")
     serve.add_argument("--graphs", help="module:NAME, or the path of a langgraph.json")
-    serve.add_argument("--host")
-    serve.add_argument("--port", type=int)
+    serve.add_argument("--host", help="address to listen on (FERMATA_HOST)")
+    serve.add_argument("--port", type=int, help="0 takes a free one (FERMATA_PORT)")
     serve.set_defaults(run=_serve)
     worker = commands.add_parser(
         "worker", help="recovery, background responses and sweeps, without HTTP"
