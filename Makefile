@@ -18,8 +18,8 @@ export PIP_ROOT_USER_ACTION := ignore
 serve: .venv/.serve
 	@exec $(BIN)/fermata serve $(ARGS)
 
-# Several at a time, a file each: much of their time they wait for processes that they start. In order, since the
-# files that take longest come first and have but one test.
+# Several at a time, a file each: much of their time they wait for processes that they start. In the order of
+# collection, acceptance first: xdist would begin with the files of most tests, which are not the longest.
 TESTS_AT_ONCE ?= 3
 
 test: lint

@@ -18,7 +18,7 @@ import uvicorn
 import uvloop
 from uvicorn.supervisors import Multiprocess
 
-from gateway.app import create_app, spare_the_collector, start_log, work
+from gateway.app import create_app, start_log, work
 from gateway.commands import audit, effects
 from gateway.commands.connection import with_connection
 from gateway.errors import FermataError, StartupError
@@ -61,6 +61,9 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+GRAPHS_HELP = "module:NAME, or the path of a langgraph.json (FERMATA_GRAPHS)"
+
+
 def _meaning(setting: Setting) -> str:
     default = "" if setting.default is None else f" [{setting.default}]"
     return f"{setting.description}{default}"
@@ -76,14 +79,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="command")
     serve = commands.add_parser("serve", help="serve graphs over HTTP")
-    serve.add_argument("--graphs", help="module:NAME, or the path of a langgraph.json")
+    serve.add_argument("--graphs", help=GRAPHS_HELP)
     serve.add_argument("--host", help="address to listen on (FERMATA_HOST)")
     serve.add_argument("--port", type=int, help="0 takes a free one (FERMATA_PORT)")
     serve.set_defaults(run=_serve)
     worker = commands.add_parser(
         "worker", help="recovery, background responses and sweeps, without HTTP"
     )
-    worker.add_argument("--graphs", help="module:NAME, or the path of a langgraph.json")
+    worker.add_argument("--graphs", help=GRAPHS_HELP)
     worker.set_defaults(run=_worker)
     commands.add_parser(
         "migrate", help="bring the database's schema up to date, no more"
@@ -145,9 +148,8 @@ def _serve(settings: Settings, _: argparse.Namespace) -> None:
     if settings.workers > 1:
         _serve_with_workers(settings)
         return
-    app = create_app(settings, load_graphs(settings.graphs))
+    app = create_app(settings, load_graphs(settings.graphs), alone=True)
     server = _Server(_config(settings, app))
-    spare_the_collector()
     server.run()
     if not server.started:
         raise StartupError("The gateway could not start; the log above says why.")

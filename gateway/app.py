@@ -53,8 +53,9 @@ MIGRATION_RETRY = 1.0  # seconds
 PARENT_LOOK = 0.5  # seconds
 
 
-def create_app(settings: Settings, graphs: Mapping[str, Graph]) -> FastAPI:
-    """The ASGI application that serves `graphs`; `settings.database_url` must be set.
+def create_app(settings: Settings, graphs: Mapping[str, Graph], *, alone: bool = False) -> FastAPI:
+    """The ASGI application that serves `graphs`; `settings.database_url` must be set. `alone`:
+    this process does nothing else.
 
     Raises `StartupError` for settings that would let others in by mistake."""
     methods = methods_of(settings)
@@ -63,6 +64,8 @@ def create_app(settings: Settings, graphs: Mapping[str, Graph]) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with _running(settings, graphs) as gateway:
             app.state.gateway = gateway
+            if alone:
+                spare_the_collector()
             yield
 
     app = FastAPI(
@@ -91,9 +94,10 @@ def create_app(settings: Settings, graphs: Mapping[str, Graph]) -> FastAPI:
 
 
 def spare_the_collector() -> None:
-    """For a process that only serves: what is loaded stays, and is not looked through for garbage
-    again and again; a request makes thousands of objects that go with it, so 700 of them are no
-    reason to look either. Measured: a tenth of a short request."""
+    """For a process that only serves, once it has loaded its graphs: what is there stays, and is
+    not looked through for garbage again and again; a request makes thousands of objects that go
+    with it, so the default of some hundreds is no reason to look either. Garbage in cycles waits
+    longer for it. Measured: a tenth of a short request."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
@@ -104,9 +108,7 @@ def worker_app() -> FastAPI:
     environment."""
     settings = Settings.from_env(os.environ)
     start_log(settings.log_level)
-    app = create_app(settings, load_graphs(settings.graphs))
-    spare_the_collector()
-    return app
+    return create_app(settings, load_graphs(settings.graphs), alone=True)
 
 
 async def work(settings: Settings, graphs: Mapping[str, Graph]) -> None:
@@ -116,6 +118,7 @@ async def work(settings: Settings, graphs: Mapping[str, Graph]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with _running(settings, graphs, http=False):
+        spare_the_collector()
         await ended.wait()
 
 

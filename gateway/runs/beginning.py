@@ -86,7 +86,7 @@ def forgotten_unless_begun(
     except BaseException:
         execution = opened()
         if execution is not None and execution.lease is None:
-            coordinator.unbegun[execution.response_id] = time.monotonic()
+            coordinator.unbegun.add(execution.response_id)
         raise
 
 

@@ -3,7 +3,8 @@
 asyncio lets `SystemExit` and `KeyboardInterrupt` of a task out of the event loop, so that
 `sys.exit()` or an argparse in a tool would end the gateway, then the process that takes the run
 over, and so on. Tasks that are started within a run turn both into an ordinary error, which fails
-the run and nothing else.
+the run and nothing else. What the run's own task calls of its author (`output`, settings) is in
+`confined`.
 """
 
 from __future__ import annotations
@@ -86,19 +87,19 @@ async def _confined(coro: Coroutine[Any, Any, T]) -> T:
     try:
         return await coro
     except (SystemExit, KeyboardInterrupt) as exit:
-        raise _exit(exit) from exit
+        raise _graph_exit(exit) from exit
 
 
 @contextmanager
 def confined() -> Iterator[None]:
-    """The same for a block that runs code of the graph's author in a task of ours."""
+    """Turn both into `GraphExit` for a block that runs its author's code in a task of ours."""
     try:
         yield
     except (SystemExit, KeyboardInterrupt) as exit:
-        raise _exit(exit) from exit
+        raise _graph_exit(exit) from exit
 
 
-def _exit(raised: BaseException) -> GraphExit:
+def _graph_exit(raised: BaseException) -> GraphExit:
     error = GraphExit(f"The graph raised {type(raised).__name__}.")
     error.__notes__ = list(getattr(raised, "__notes__", []))
     return error

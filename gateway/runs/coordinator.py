@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -32,7 +31,7 @@ from gateway.runs.lease import Leases
 from gateway.runs.ledger import Effects
 from gateway.runs.meter import METER
 from gateway.runs.retold import Retold
-from gateway.runs.rounds import Postponed, every
+from gateway.runs.rounds import Lately, every
 from gateway.runs.rows import Rows
 from gateway.runs.telling import all_written, written
 from gateway.runs.watch import Watch
@@ -44,6 +43,8 @@ logger = logging.getLogger("fermata.runs")
 
 LONGEST_BACKOFF = 60.0  # seconds
 CANCEL_LOOK = 0.5  # seconds between two looks at what others want to end
+STRAGGLERS = 120.0  # seconds; longer than a commit may take whose database answers
+POSTPONED = 60.0  # seconds until what failed is tried again
 OPEN_AFTER = 1.0  # seconds until a run that only its client knows of gets its row
 
 
@@ -72,15 +73,14 @@ class Coordinator:
         self.queued = asyncio.Event()
         """Set when there may be something to start, and room for it."""
         self.closing = False
-        self.abandoned: dict[str, float] = {}
-        """First requests of this process that it could not end, and since when; recovery fails
-        them."""
-        self.unbegun: dict[str, float] = {}
-        """First requests that never began here, since when; their rows may be there although nobody
-        heard of the commit. Recovery deletes them."""
-        self.postponed = Postponed()
-        """What could not be read back here: queued responses, orphans, questions whose time is
-        over."""
+        self.abandoned = Lately(STRAGGLERS)
+        """First requests of this process that it could not end; recovery fails them."""
+        self.unbegun = Lately(STRAGGLERS)
+        """First requests that never began here; their rows may be there although nobody heard of
+        the commit. Recovery deletes them."""
+        self.postponed = Lately(POSTPONED)
+        """What failed a moment ago and lets others come first: queued responses, orphans, questions
+        whose time is over."""
 
     # --- stream ---
 
@@ -153,7 +153,7 @@ class Coordinator:
                 await threads_ended(execution.current.run_id)
             self._running.pop(execution.response_id, None)
             if execution.unheard:
-                self.abandoned[execution.response_id] = time.monotonic()
+                self.abandoned.add(execution.response_id)
             if execution.lease is not None:
                 self.leases.drop(execution.lease)
             if execution.journal is not None:
@@ -278,7 +278,7 @@ class Coordinator:
         """
         execution.give_up(error)
         if execution.lease is None:
-            self.abandoned[execution.response_id] = time.monotonic()
+            self.abandoned.add(execution.response_id)
         await execution.line.lose(execution.writer.fail(error))
 
     # --- what others move, and what has ended ---

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from gateway.errors import ModelNotFound, NotFound, ResponseInProgress, Unavailable
+from gateway.errors import ModelNotFound, NotFound, Unavailable
 from gateway.human.run import settings_of
 from gateway.runs import conversations
 from gateway.runs.accepting import accept
@@ -59,7 +59,7 @@ async def create(
     except KeyTaken:
         again = await _again(coordinator, request, principal, key)
     if again is None:
-        raise ResponseInProgress("The response of this Idempotency-Key was deleted just now.")
+        raise _gone()
     return again
 
 
@@ -70,7 +70,10 @@ async def _again(
         response_id = await known_response(conn, principal.tenant, key)
     if response_id is None:
         return None
-    return await _repeated(coordinator, request, principal, response_id)
+    reply = await _repeated(coordinator, request, principal, response_id)
+    if isinstance(reply, RepeatedReply):
+        reply.outcome = partial(_outcome_of_key, coordinator, principal.tenant, response_id)
+    return reply
 
 
 async def _repeated(
@@ -78,16 +81,21 @@ async def _repeated(
 ) -> Reply:
     if request.background:
         return await rejoin(coordinator, response_id, principal, None)
-    return RepeatedReply(response_id, partial(_outcome, coordinator, principal.tenant, response_id))
+    outcome = partial(coordinator.outcome_of, principal.tenant, response_id)
+    return RepeatedReply(response_id, outcome)
 
 
-async def _outcome(coordinator: Coordinator, tenant: str, response_id: str) -> bytes:
+async def _outcome_of_key(coordinator: Coordinator, tenant: str, response_id: str) -> bytes:
     """What the repeat of a key waits for. The response may go meanwhile: it never began after all,
     or its owner deleted it; then the key is free."""
     try:
         return await coordinator.outcome_of(tenant, response_id)
     except NotFound:
-        raise Unavailable("The first request with this key is gone; send it again.") from None
+        raise _gone() from None
+
+
+def _gone() -> Unavailable:
+    return Unavailable("The first request with this Idempotency-Key is gone; send it again.")
 
 
 async def _create(

@@ -9,7 +9,6 @@ that acts.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable
 from datetime import timedelta
 from functools import partial
@@ -31,7 +30,6 @@ logger = logging.getLogger("fermata.recovery")
 
 LOOKS_PER_TTL = 3
 ORPHANS_AT_ONCE = 50
-STRAGGLERS = 120.0  # seconds in which a commit that nobody heard of may still happen
 
 
 async def recover_for_ever(coordinator: Coordinator) -> None:
@@ -43,12 +41,10 @@ async def recover_for_ever(coordinator: Coordinator) -> None:
 async def recover(coordinator: Coordinator) -> int:
     """Look once; how many responses were taken over or failed, and silences taken as answers."""
     async with coordinator.database.connection() as conn:
-        if abandoned := list(coordinator.abandoned):
+        if abandoned := coordinator.abandoned.ids():
             await execute(conn, "disown", ids=abandoned)
-            _drop_old(coordinator.abandoned)
-        if unbegun := list(coordinator.unbegun):
+        if unbegun := coordinator.unbegun.ids():
             await execute(conn, "forget_unbegun", ids=unbegun, lease_id=coordinator.leases.owner)
-            _drop_old(coordinator.unbegun)
         mine = {
             "models": list(coordinator.graphs),
             "skipped": coordinator.postponed.ids(),
@@ -64,13 +60,6 @@ async def recover(coordinator: Coordinator) -> int:
     for orphan in orphans:
         done += await _tried(coordinator, orphan["id"], _recover_one(coordinator, orphan))
     return done
-
-
-def _drop_old(since: dict[str, float]) -> None:
-    """What was tried again for so long that no commit can still be on its way."""
-    over = time.monotonic() - STRAGGLERS
-    for response_id in [one for one, start in since.items() if start < over]:
-        del since[response_id]
 
 
 async def _recover_one(coordinator: Coordinator, orphan: Row) -> bool:

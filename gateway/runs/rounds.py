@@ -11,7 +11,6 @@ from gateway.errors import Unavailable
 
 logger = logging.getLogger("fermata.rounds")
 
-POSTPONED = 60.0  # seconds until what could not be done is tried again
 PATIENCE = 60.0  # seconds that work that is done is tried to be stored while the database is away
 
 
@@ -33,20 +32,22 @@ async def every(seconds: float, work: Callable[[], Awaitable[object]], what: str
         await asyncio.sleep(seconds)
 
 
-class Postponed:
-    """What could not be done a moment ago: for a while it lets others come first."""
+class Lately:
+    """Ids, each for so many seconds from when `ids` first gave it."""
 
-    def __init__(self) -> None:
-        self._until: dict[str, float] = {}
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: dict[str, float | None] = {}
 
     def add(self, id: str) -> None:
-        """It failed just now."""
-        self._until[id] = time.monotonic() + POSTPONED
+        """From now on it is one of them."""
+        self._until[id] = None
 
     def ids(self) -> list[str]:
-        """Those whose time to be tried again has not come."""
+        """Those whose time is not over."""
         now = time.monotonic()
-        self._until = {id: until for id, until in self._until.items() if until > now}
+        untils = {id: until or now + self._seconds for id, until in self._until.items()}
+        self._until = {id: until for id, until in untils.items() if until > now}
         return list(self._until)
 
 

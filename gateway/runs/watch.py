@@ -84,6 +84,7 @@ class Watch:
         while self._settling:
             _, future = self._settling.popitem()
             future.set_exception(_closing())
+            future.exception()  # nobody may be listening
 
     async def _look_for_news(self) -> None:
         seen = {id: min(number for number, _ in all) for id, all in self._following.items()}

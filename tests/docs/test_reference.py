@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from gateway import async_effect, effect, errors
+from gateway.__main__ import main
 from gateway.app import create_app
 from gateway.runs.run import RunStatus
 from gateway.settings import SETTINGS, Settings
@@ -34,6 +35,17 @@ def test_every_setting_has_its_row_and_its_default() -> None:
     table = (REFERENCE / "settings.md").read_text()
     documented = [(row[0], row[1]) for row in rows(table) if row[0].startswith("FERMATA_")]
     assert documented == [(one.variable, one.default or "not set") for one in SETTINGS]
+
+
+def test_the_command_s_help_lists_every_setting_with_its_default(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    for one in SETTINGS:
+        default = "" if one.default is None else f" [{one.default}]"
+        assert f"{one.variable:30} {one.description}{default}\n" in told
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)

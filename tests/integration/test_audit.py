@@ -26,8 +26,8 @@ from tests.integration.test_reviewers import Desk
 from tests.openresponses import Json
 
 MONTH = timedelta(days=30)
-HELD: set[str] = set()
-"""The runs that `hold` holds; whoever takes one out lets it go on."""
+HELD: dict[str, asyncio.Event] = {}
+"""The runs that `hold` holds, until their event is set."""
 
 
 async def hold(state: MessagesState) -> dict[str, Any]:
@@ -35,9 +35,8 @@ async def hold(state: MessagesState) -> dict[str, Any]:
     text, run_id = last_text(state), current_run().run_id
     if "act" in text:
         await async_effect(text, lambda: "done")
-    HELD.add(run_id)
-    while run_id in HELD:  # noqa: ASYNC110  # the test is on another loop
-        await asyncio.sleep(0.005)
+    HELD[run_id] = asyncio.Event()
+    await HELD[run_id].wait()
     return {"messages": [AIMessage(str(interrupt("sure?")))]} if "ask" in text else {}
 
 
@@ -48,6 +47,7 @@ OWN = {"hold": Graph(chain(hold))}
 async def desk(database_url: str) -> AsyncIterator[Desk]:
     async with serving(database_url, {**ASKING, **STORIES, **OWN}, AUTH="keys") as api:
         yield Desk(api, await keys_of(database_url))
+    HELD.clear()
     await whole_audit(database_url)
 
 
@@ -248,18 +248,31 @@ async def test_who_stops_a_first_request_that_acted_is_on_record(desk: Desk) -> 
     assert (audit[-1]["event"], audit[-1]["actor"]) == ("cancelled", "anna")
 
 
-async def test_a_stranger_does_not_open_the_audit_of_a_run_in_progress(desk: Desk) -> None:
-    request = asyncio.create_task(desk.create("hold", "ask"))
+@pytest.mark.parametrize("said", ["ask", "act, then ask"])
+async def test_a_stranger_does_not_open_the_audit_of_a_run_in_progress(
+    desk: Desk, said: str
+) -> None:
+    """Who asked does; after that a stranger is on record."""
+    request = asyncio.create_task(desk.create("hold", said))
     path = f"/v1/responses/{await held(desk)}"
     for method in ("GET", "DELETE"):
         seen = await desk.api.http.request(method, path, headers=desk.headers("eve"))
         assert seen.status_code == 404
-    assert await desk.api.sql("SELECT 1 FROM fermata.audit") == []
-    HELD.clear()
+    audit = await desk.api.sql("SELECT event FROM fermata.audit ORDER BY seq")
+    before = [row["event"] for row in audit]
+    (gate,) = HELD.values()
+    gate.set()
     asked = await request
-    assert [row["event"] for row in await rows(desk, asked)] == ["requested", "asked"]
-    assert (await desk.api.http.get(path, headers=desk.headers("eve"))).status_code == 404
-    assert (await last(desk, asked))["event"] == "refused"
+    whole = [row["event"] for row in await rows(desk, asked)]
+    if said == "ask":
+        assert before == []
+        assert whole == ["requested", "asked"]
+        assert (await desk.api.http.get(path, headers=desk.headers("eve"))).status_code == 404
+        assert (await last(desk, asked))["event"] == "refused"
+    else:
+        assert before[0] == "requested"
+        assert before.count("refused") == 2
+        assert whole[-1] == "asked"
 
 
 @pytest.mark.parametrize("method", ["cancel", "delete"])

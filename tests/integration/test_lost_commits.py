@@ -1,6 +1,6 @@
-"""The commit happened and nobody heard of it; and a queued response that cannot be started.
+"""The commit happened and nobody heard of it; and what cannot be started, or recovered.
 
-Neither may keep others waiting for as long as the process lives.
+None of it may keep others waiting for as long as the process lives.
 """
 
 from __future__ import annotations
@@ -58,9 +58,12 @@ async def test_an_opening_that_nobody_heard_of_leaves_nothing(database_url: str)
     with proxied(database_url) as proxy:
         async with serving(proxy.url, OWN, LEASE_TTL="3s") as api:
             body = {"model": "parrot", "input": "hi", "stream": True}
-            answer = await unheard(proxy, "open_first", api.post(body))
-            assert answer.status_code == 503
-            assert len(await api.sql("SELECT 1 FROM fermata.responses")) == 1
+            with proxy.trap("open_first", COMMITTED) as trap:
+                asking = asyncio.create_task(api.post(body))
+                await asyncio.to_thread(trap.wait)
+                assert len(await api.sql("SELECT 1 FROM fermata.responses")) == 1
+                trap.cut()
+                assert (await asking).status_code == 503
             await forgotten(api)
 
 
@@ -99,11 +102,11 @@ async def test_what_cannot_be_recovered_keeps_nobody_from_it(database_url: str) 
         await api.sql(
             "INSERT INTO fermata.responses"
             " (id, tenant, run_id, model, status, stored, lease_id, resumes, input, body)"
-            " SELECT 'resp_' || n, 'default', 'run_' || n, model, 'in_progress', true, 'gone',"
-            "        n > 60, '[]', '{}'"
-            "   FROM generate_series(1, 120) AS n, (VALUES ('parrot')) AS m (model)"
+            " SELECT 'resp_' || n, 'default', 'run_' || n,"
+            "        CASE WHEN n > 60 THEN 'served elsewhere' ELSE 'parrot' END,"
+            "        'in_progress', true, 'gone', n > 60, '[]', '{}'"
+            "   FROM generate_series(1, 120) AS n"
         )
-        await api.sql("UPDATE fermata.responses SET model = 'served elsewhere' WHERE resumes")
     async with serving(database_url, OWN, LEASE_TTL="3s") as api:
         await api.until("SELECT 1 FROM fermata.responses WHERE id = 'resp_z' AND status = 'failed'")
 

@@ -255,6 +255,15 @@ async def test_C18_what_has_ended_is_cancelled_unchanged_and_can_be_deleted(
     assert (await api.get(told["id"])).status_code == 404
 
 
+async def test_C18_an_answer_whose_response_was_deleted_is_not_found_again(api: Api) -> None:
+    asked = await api.create("ask", "hi")
+    said = {"model": "ask", "input": [output(calls(asked)[0])], "previous_response_id": asked["id"]}
+    told = (await api.post(said)).json()
+    await taken(api, "delete", told)
+    status, error = await api.refused(said)
+    assert (status, error["code"]) == (404, "not_found")
+
+
 async def test_C18_a_deleted_response_cuts_the_history_of_those_that_follow(api: Api) -> None:
     first = await api.create("remember", "one")
     second = await api.create("remember", "two", previous_response_id=first["id"])

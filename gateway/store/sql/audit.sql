@@ -25,13 +25,15 @@ SELECT i.tenant, i.run_id, 'refused', i.response_id, i.call_id, %(actor)s,
 
 -- name: record_stranger
 -- Somebody of another tenant sent the id of a response or a question. To them it is unknown; it is on record where it
--- belongs. Nothing is found, nothing written for an id that nobody has; nor of a run that has no row yet: its audit
--- opens with who asked. Bounded like record_refusal.
+-- belongs. Nothing is found, nothing written for an id that nobody has; nor of a run whose audit would open with it:
+-- that opens with who asked. Bounded like record_refusal.
 WITH named AS (
     SELECT r.tenant, r.run_id, r.id AS response_id, NULL AS call_id
       FROM fermata.responses r
      WHERE r.id = ANY(%(ids)b::text[])
-       AND (r.completed_at IS NOT NULL OR EXISTS (SELECT 1 FROM fermata.runs u WHERE u.id = r.run_id))
+       AND (r.completed_at IS NOT NULL
+            OR EXISTS (SELECT 1 FROM fermata.runs u WHERE u.id = r.run_id)
+            OR EXISTS (SELECT 1 FROM fermata.audit a WHERE a.run_id = r.run_id))
     UNION
     SELECT i.tenant, i.run_id, i.response_id, i.call_id
       FROM fermata.interrupts i WHERE i.call_id = ANY(%(ids)b::text[]) OR i.card = ANY(%(ids)b::text[])

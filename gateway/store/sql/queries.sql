@@ -255,8 +255,8 @@ WITH fence AS (
 ), checkpoints AS (
     DELETE FROM checkpoints WHERE thread_id = (SELECT id FROM fence)
 ), recorded AS (
-    INSERT INTO fermata.audit (tenant, run_id, event, response_id, details)
-    SELECT tenant, run_id, %(event)s, id, %(details)s::json FROM finished WHERE %(event)s::text IS NOT NULL
+    INSERT INTO fermata.audit (tenant, run_id, event, response_id, actor, details)
+    SELECT tenant, run_id, %(event)s, id, %(actor)s, %(details)s::json FROM finished WHERE %(event)s::text IS NOT NULL
 )
 SELECT id FROM finished;
 
