@@ -26,7 +26,7 @@ from gateway.runs.idempotency import Key
 from gateway.runs.principal import Principal
 from gateway.runs.replies import Reply
 from gateway.wire import encoding
-from gateway.wire.chat import Chunks, completion, error_chunk
+from gateway.wire.chat import Chunks, completion
 from gateway.wire.chat_request import ChatRequest, parse_chat
 
 router = APIRouter()
@@ -44,12 +44,7 @@ async def create_completion(request: Request) -> Response:
     if wanted.create.stream:
         settings = gateway.settings
         told = _ChatReply(reply, Chunks(include_usage=wanted.include_usage))
-        return stream(
-            told,
-            keepalive=settings.keepalive,
-            grace=settings.shutdown_grace,
-            told=lambda error, _: error_chunk(error),
-        )
+        return stream(told, keepalive=settings.keepalive, grace=settings.shutdown_grace)
     resource = encoding.loads(await result_of(reply, request))
     return Response(completion(resource), media_type="application/json")
 

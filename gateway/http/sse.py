@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator
 from datetime import timedelta
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from gateway.errors import FermataError
 from gateway.runs.replies import Reply
-from gateway.wire.writer import DONE, error_frame
+
+logger = logging.getLogger("fermata.http")
 
 LF = "\n"
 LAST_WORDS = 3.0  # seconds
 HEADERS = {"Cache-Control": "no-cache"}  # X-Accel-Buffering: no is sse-starlette's own
 
 
-def stream(
-    reply: Reply,
-    *,
-    keepalive: timedelta,
-    grace: timedelta,
-    told: Callable[[FermataError, int], bytes] = error_frame,
-) -> EventSourceResponse:
+def stream(reply: Reply, *, keepalive: timedelta, grace: timedelta) -> EventSourceResponse:
     """The reply as an SSE response.
 
-    An error on the way (the headers are out) is its last event, as `told` says it with its number.
     A comment is sent at least every `keepalive`; after SIGTERM the stream may go on for `grace`,
     then the coordinator ends it in order: what cuts it off is only for streams that do not take
     that.
     """
     return EventSourceResponse(
-        _until_left(reply, told),
+        _until_left(reply),
         headers=HEADERS,
         sep=LF,
         ping=keepalive.total_seconds(),
@@ -40,17 +35,12 @@ def stream(
     )
 
 
-async def _until_left(
-    reply: Reply, told: Callable[[FermataError, int], bytes]
-) -> AsyncIterator[bytes]:
-    number = 0
+async def _until_left(reply: Reply) -> AsyncIterator[bytes]:
     try:
         async for frame in reply.frames():
             yield frame
-            number += 1
-    except FermataError as error:
-        yield told(error, number)
-        yield DONE
+    except FermataError as error:  # it is followed from the record: its client comes again
+        logger.warning("the stream of %s ends early: %s", reply.response_id, error.message)
     finally:
         reply.leave()
 

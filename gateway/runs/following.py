@@ -12,6 +12,8 @@ from gateway.runs.lookup import plausible
 from gateway.runs.principal import Principal
 from gateway.runs.replies import RepeatedReply
 from gateway.store.db import fetch, fetch_one
+from gateway.wire import encoding
+from gateway.wire.items import Response
 from gateway.wire.told import frames_in, is_ending
 from gateway.wire.writer import DONE
 
@@ -99,4 +101,6 @@ async def rejoin(
             "The events of this response are not kept; stream it without 'starting_after'.",
             param="starting_after",
         )
-    return RepeatedReply(response_id, partial(coordinator.outcome_of, tenant, response_id))
+    response = Response.of_resource(encoding.loads(row["body"]))
+    outcome = partial(coordinator.outcome_of, tenant, response_id)
+    return RepeatedReply(response_id, response, outcome)

@@ -6,6 +6,7 @@ launched by the coordinator, and told by a `Reply`.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -34,6 +35,7 @@ from gateway.store.db import Connection, Database
 from gateway.store.responses import open_in_conversation
 from gateway.wire.history import Item, ItemReference
 from gateway.wire.ids import new_id
+from gateway.wire.items import Response
 from gateway.wire.request import CreateResponse
 
 
@@ -81,8 +83,9 @@ async def _repeated(
 ) -> Reply:
     if request.background:
         return await rejoin(coordinator, response_id, principal, None)
+    response = Response.of_request(request, response_id, int(time.time()))
     outcome = partial(coordinator.outcome_of, principal.tenant, response_id)
-    return RepeatedReply(response_id, outcome)
+    return RepeatedReply(response_id, response, outcome)
 
 
 async def _outcome_of_key(coordinator: Coordinator, tenant: str, response_id: str) -> bytes:

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from gateway.errors import FermataError
 from gateway.runs.execution import Execution, frames_of
 from gateway.wire import encoding
-from gateway.wire.replay import replay
+from gateway.wire.items import Response
+from gateway.wire.replay import lost, replay
 from gateway.wire.writer import DONE, Frames
 
 
@@ -65,6 +67,8 @@ class RepeatedReply:
     """An answer that was accepted before: waits for what comes of it, and tells it again."""
 
     response_id: str
+    response: Response
+    """As it began."""
     outcome: Callable[[], Awaitable[bytes]]
     """The resource, once the response has ended, whichever process moves it."""
 
@@ -72,8 +76,11 @@ class RepeatedReply:
         return await self.outcome()
 
     async def frames(self) -> AsyncIterator[bytes]:
-        body = await self.result()
-        for frame in replay(encoding.loads(body)):
+        try:
+            frames = replay(encoding.loads(await self.result()))
+        except FermataError as error:
+            frames = lost(self.response, error)
+        for frame in frames:
             yield frame
 
     @property

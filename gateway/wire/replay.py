@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from gateway.errors import FermataError
 from gateway.wire.encoding import Json
 from gateway.wire.items import Response, Usage
 from gateway.wire.writer import DONE, Frames, Writer
@@ -16,6 +17,15 @@ def replay(resource: Mapping[str, Json]) -> Iterator[bytes]:
     for item in resource["output"]:
         yield from _replay_item(writer, item)
     yield from _replay_end(writer, resource)
+    yield DONE
+
+
+def lost(response: Response, error: FermataError) -> Iterator[bytes]:
+    """All frames of a response whose end cannot be told here: a stream ends with `response.failed`,
+    never with a bare `error`."""
+    writer = Writer(response)
+    yield from writer.begin()
+    yield from writer.fail(error)
     yield DONE
 
 

@@ -358,12 +358,3 @@ class Writer:
             number,
             body,
         )
-
-
-def error_frame(error: FermataError, number: int) -> bytes:
-    """The last event of a stream that cannot go on: OpenAI's `error` with its fields, and the
-    object `error` of Open Responses, which the SDKs raise."""
-    told = items.error_resource(error)
-    flat = {key: told[key] for key in ("code", "message", "param")}
-    event = {"type": "error", "sequence_number": number, **flat, "error": told}
-    return b"event: error\ndata: %b\n\n" % line(event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -98,6 +99,50 @@ async def test_while_it_runs_the_repeat_is_attached(database_url: str) -> None:
         assert not done
         gate("attached").set()
         assert await again == await first
+
+
+@pytest.mark.parametrize("path", ["responses", "chat/completions"])
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+async def test_a_repeat_whose_first_request_goes_is_told_to_send_it_again(
+    database_url: str, path: str, stream: bool
+) -> None:
+    name = f"goes {path} {stream}"
+    said = {"messages": [{"role": "user", "content": name}]} if "chat" in path else {"input": name}
+    body = {"model": "slow", "stream": stream, **said}
+    async with serving(database_url, OWN) as one, serving(database_url, OWN) as other:
+        requests = [
+            asyncio.create_task(api.http.post(f"/v1/{path}", json=body, headers=KEY))
+            for api in (one, other)
+        ]
+        await until(lambda: one.sql("SELECT 1 FROM fermata.responses"))
+        (row,) = await one.sql("SELECT id, lease_id FROM fermata.responses")
+        await reached(one, row, "waits")
+        mine = int(row["lease_id"] != one.app.state.gateway.coordinator.leases.owner)
+        await until(
+            lambda: bool((one, other)[1 - mine].app.state.gateway.coordinator.watch._settling)
+        )
+        await one.sql("DELETE FROM fermata.responses")
+        told = await requests[1 - mine]
+        gate(name).set()
+        await requests[mine]
+    if not stream:
+        assert (told.status_code, told.json()["error"]["code"]) == (503, "service_unavailable")
+        assert "Retry-After" in told.headers
+        return
+    assert told.status_code == 200
+    if path == "responses":
+        failed = check_stream(read_frames(told.content))
+        assert (failed["id"], failed["status"]) == (row["id"], "failed")
+    else:
+        *_, failed = chunks(told.text)
+    assert failed["error"]["code"] == "service_unavailable"
+    assert "send it again" in failed["error"]["message"]
+
+
+def chunks(text: str) -> list[Json]:
+    lines = [line.removeprefix("data: ") for line in text.splitlines() if line]
+    assert lines.pop() == "[DONE]"
+    return [json.loads(line) for line in lines]
 
 
 async def test_an_answer_under_a_key_is_taken_once(api: Api) -> None:
