@@ -22,6 +22,8 @@ from gateway.wire.request import (
     ReasoningConfig,
     TextFormat,
     Tool,
+    function_tool,
+    structured,
 )
 
 
@@ -120,13 +122,7 @@ def _response_format(value: Json, path: str) -> TextFormat:
     if kind != "json_schema":
         return TextFormat(cast(Any, kind))
     wanted, where = checks.required(fields, "json_schema", path, checks.mapping), f"{path}.{kind}"
-    return TextFormat(
-        type="json_schema",
-        name=checks.required(wanted, "name", where, checks.function_name),
-        schema=checks.optional(wanted, "schema", where, checks.mapping) or {},
-        description=checks.optional(wanted, "description", where, checks.string),
-        strict=checks.optional(wanted, "strict", where, checks.boolean),
-    )
+    return structured(wanted, where, checks.optional(wanted, "schema", where, checks.mapping) or {})
 
 
 def _tools(value: Json, path: str) -> tuple[Tool, ...]:
@@ -144,14 +140,7 @@ def _tool(value: Json, path: str) -> Tool:
             kind, {"type": kind, **inner}, checks.optional(inner, "name", path, checks.string)
         )
     function, where = checks.required(fields, kind, path, checks.mapping), f"{path}.{kind}"
-    return Tool(
-        type=kind,
-        raw={"type": kind, **function},
-        name=checks.required(function, "name", where, checks.function_name),
-        description=checks.optional(function, "description", where, checks.string),
-        parameters=checks.optional(function, "parameters", where, checks.mapping),
-        strict=checks.optional(function, "strict", where, checks.boolean),
-    )
+    return function_tool({"type": kind, **function}, function, where)
 
 
 def _tool_choice(value: Json, path: str) -> str | dict[str, Json]:

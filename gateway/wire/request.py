@@ -208,10 +208,15 @@ def _text_format(value: Json, path: str) -> TextFormat:
     kind = checks.required(fields, "type", path, checks.one_of("text", "json_object", _SCHEMA))
     if kind != _SCHEMA:
         return TextFormat(cast(Any, kind))
+    return structured(fields, path, checks.required(fields, "schema", path, checks.mapping))
+
+
+def structured(fields: Mapping[str, Json], path: str, schema: Mapping[str, Json]) -> TextFormat:
+    """The format of an answer that has to fit a schema, from the object that names it."""
     return TextFormat(
         type=_SCHEMA,
         name=checks.required(fields, "name", path, checks.function_name),
-        schema=checks.required(fields, "schema", path, checks.mapping),
+        schema=schema,
         description=checks.optional(fields, "description", path, checks.string),
         strict=checks.optional(fields, "strict", path, checks.boolean),
     )
@@ -242,9 +247,14 @@ def _tool(value: Json, path: str) -> Tool:
     kind = checks.required(fields, "type", path, checks.string)
     if kind != "function":
         return Tool(kind, fields, checks.optional(fields, "name", path, checks.string))
+    return function_tool(fields, fields, path)
+
+
+def function_tool(raw: Mapping[str, Json], fields: Mapping[str, Json], path: str) -> Tool:
+    """A function, from the object that says its name and parameters; `raw` is what is echoed."""
     return Tool(
-        type=kind,
-        raw=fields,
+        type="function",
+        raw=raw,
         name=checks.required(fields, "name", path, checks.function_name),
         description=checks.optional(fields, "description", path, checks.string),
         parameters=checks.optional(fields, "parameters", path, checks.mapping),

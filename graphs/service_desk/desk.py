@@ -54,7 +54,8 @@ model = FakeChat()
 
 class Desk(MessagesState, total=False):
     """What is proposed (empty: nothing), what the policy says about it, what the reviewer said and
-    under which decision, how often somebody was asked, and what came of it."""
+    under which decision, how often somebody was asked, and what came of it. Plain JSON: a wait may
+    outlive these classes."""
 
     proposal: dict[str, Any]
     decision: dict[str, Any]

@@ -7,6 +7,7 @@ validated like anybody else's proposal, and so is what a reviewer makes of it.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -28,9 +29,9 @@ class Action(BaseModel):
         """What is acted on; part of the operation's key."""
         return str(next(iter(self.model_dump().values())))
 
+    @abstractmethod
     def words(self) -> str:
         """The action as people read it."""
-        raise NotImplementedError
 
 
 class ReadTicket(Action):
