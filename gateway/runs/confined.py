@@ -2,8 +2,9 @@
 
 asyncio lets `SystemExit` and `KeyboardInterrupt` of a task out of the event loop, so that
 `sys.exit()` or an argparse in a tool would end the gateway, then the process that takes the run
-over, and so on. Tasks that are started within a run turn both into an ordinary error, which fails
-the run and nothing else. What the run's own task calls of its author (`output`, settings) is in
+over, and so on. A panic of a Rust extension is no `Exception` either, and nobody looks for it.
+Tasks that are started within a run turn them into an ordinary error, which fails the run and
+nothing else. What the run's own task calls of its author (`output`, settings) is in
 `confined`.
 """
 
@@ -18,6 +19,7 @@ from contextvars import Context
 from typing import Any, TypeVar
 
 from gateway.human.run import current_run, in_a_run
+from gateway.runs.rounds import this_task
 
 logger = logging.getLogger("fermata.runs")
 
@@ -25,7 +27,7 @@ T = TypeVar("T")
 
 
 class GraphExit(RuntimeError):
-    """The graph's code asked the process to end."""
+    """The graph's code asked the process to end, or panicked."""
 
 
 def confine_graphs(loop: asyncio.AbstractEventLoop) -> None:
@@ -84,18 +86,25 @@ def _task(
 
 
 async def _confined(coro: Coroutine[Any, Any, T]) -> T:
+    task = this_task()
     try:
-        return await coro
-    except (SystemExit, KeyboardInterrupt) as exit:
+        with confined():
+            return await coro
+    except GeneratorExit as exit:
+        if this_task() is not task:
+            raise  # it is closed, by whoever runs now
         raise _graph_exit(exit) from exit
 
 
 @contextmanager
 def confined() -> Iterator[None]:
-    """Turn both into `GraphExit` for a block that runs its author's code in a task of ours."""
+    """Turn what is no `Exception` into `GraphExit`, in a block that runs its author's code in a
+    task of ours. Cancellations pass, and so does what closes the block."""
     try:
         yield
-    except (SystemExit, KeyboardInterrupt) as exit:
+    except (Exception, asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as exit:
         raise _graph_exit(exit) from exit
 
 

@@ -11,10 +11,11 @@ checkpoint, no runs nothing any more.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -24,10 +25,11 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.runnables import RunnableConfig
 from langgraph.constants import TAG_NOSTREAM
-from langgraph.errors import is_invalid_resume
+from langgraph.errors import GraphDrained, is_invalid_resume
+from langgraph.pregel._loop import PregelLoop
 from langgraph.pregel.protocol import StreamProtocol
-from langgraph.runtime import Runtime
-from langgraph.types import Command, Interrupt, StreamMode
+from langgraph.runtime import RunControl, Runtime
+from langgraph.types import Command, Durability, Interrupt, StreamMode
 
 from gateway.errors import LeaseLost, RunFailed
 from gateway.human.run import CurrentRun, enter_run
@@ -44,6 +46,7 @@ from gateway.runs.events import (
 from gateway.runs.failures import explained, reasons, told
 from gateway.runs.graph import ServedGraph
 from gateway.runs.progress import MODES, progress
+from gateway.runs.rounds import heed_cancellation
 from gateway.runs.transcript import Transcript
 from gateway.store.checkpoints import RunMemory, StepMemory, new_memory
 from gateway.wire import encoding
@@ -54,6 +57,21 @@ logger = logging.getLogger("fermata.graph")
 STRICT_RESUME = "__pregel_strict_resume"
 STREAM = "__pregel_stream"
 RUNTIME = "__pregel_runtime"
+
+
+class _NothingPut:
+    """What a loop without a checkpointer has to wait for after a step."""
+
+    def result(self) -> None:
+        """At once."""
+
+    def __await__(self) -> Iterator[None]:
+        return iter(())
+
+
+# With sync durability LangGraph waits for what a subgraph with `checkpointer=False` never set; a
+# contract test tells when it no longer does.
+PregelLoop._put_checkpoint_fut = _NothingPut()  # type: ignore[assignment]
 
 
 @dataclass(slots=True)
@@ -71,6 +89,13 @@ class Outset:
     """The run failed after these answers: it may be past its interrupts."""
     further: bool = False
     """It goes on from its checkpoints, which need no answer."""
+    control: RunControl = field(default_factory=RunControl)
+
+    def start_no_more(self) -> None:
+        """No further node starts, in whatever graph or thread of the run. To cancel its task alone
+        is not enough: a node may take the cancellation for something else and end as if nothing
+        was."""
+        self.control.request_drain()
 
     def again_from_its_last_step(self) -> Outset:
         """The same run after it raised: from its last finished step, or from its beginning if it
@@ -162,6 +187,8 @@ class _Drive:
                 for piece in pieces:
                     yield piece
                 outcome: Paused | Completed | Failed = self._outcome()
+        except GraphDrained as drained:  # a node took its cancellation for something else
+            raise asyncio.CancelledError from drained
         except LeaseLost:
             raise  # an effect was refused to who may not move the run: nor may it say how that ends
         except Exception as error:
@@ -184,11 +211,13 @@ class _Drive:
             async for part in await self._parts():
                 while self.nested:
                     yield self.nested.popleft()
+                heed_cancellation()
                 yield part
-        except Exception:
+        except (Exception, asyncio.CancelledError):
             while self.nested:
                 yield self.nested.popleft()
             raise
+        heed_cancellation()
         while self.nested:
             yield self.nested.popleft()
 
@@ -208,9 +237,22 @@ class _Drive:
             stream_mode=modes,
             version="v2",
             subgraphs=watched,
-            durability="sync" if stepwise else "exit",
+            durability=self._durability(),
+            control=self.outset.control,
             context=self.context,
         )
+
+    def _durability(self) -> Durability:
+        """`exit` is the cheapest. With it LangGraph keeps nothing of a subgraph that has ended, and
+        starts it anew when its node is resumed for another question: what it asked would be asked
+        for ever. So a run that has asked keeps what its steps leave, in memory."""
+        memory = self.outset.memory
+        if isinstance(memory, StepMemory):
+            return "sync"
+        if self.outset.answers is None:
+            return "exit"
+        memory.keeps_newest = self.served.prunes
+        return "async"
 
     def _hearing_subgraphs(self) -> RunnableConfig:
         """What LangGraph's `subgraphs=True` does, for a reader who waits for the end: subgraphs

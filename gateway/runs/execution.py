@@ -188,6 +188,7 @@ class Execution:
         """Cancel the task for `reason`, the first time: a second one would find it tidying up."""
         if self.task is not None and not self.task.done() and self.stop_reason is None:
             self.stop_reason = reason
+            self.outset.start_no_more()
             self.task.cancel()
 
     def cancel(self, message: str, actor: str | None = None) -> None:

@@ -151,7 +151,7 @@ class Journal:
             if frames:
                 await self._append(conn, frames)
             await save_steps(conn, news)
-            if self._memory.prunes:
+            if self._memory.keeps_newest:
                 await send(conn, "prune_checkpoints", run_id=self._lease.id)
             if settled:
                 await send(

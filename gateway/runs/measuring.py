@@ -24,6 +24,7 @@ from langchain_core.tracers.context import register_configure_hook
 
 from gateway.errors import FermataError, ModelNotFound, RunFailed
 from gateway.human.run import CurrentRun, RunSettings, enter_run, settings_of
+from gateway.runs.confined import confined
 from gateway.runs.context import read_context
 from gateway.runs.conversation import conversation
 from gateway.runs.coordinator import Coordinator
@@ -209,10 +210,11 @@ async def _called(
 
     async def called() -> Any:
         enter_run(current)  # for this task alone
-        if inspect.iscoroutinefunction(function):
-            return await function(messages)
-        made = await asyncio.to_thread(function, messages)  # a tokenizer takes its time
-        return await made if inspect.isawaitable(made) else made
+        with confined():
+            if inspect.iscoroutinefunction(function):
+                return await function(messages)
+            made = await asyncio.to_thread(function, messages)  # a tokenizer takes its time
+            return await made if inspect.isawaitable(made) else made
 
     try:
         return await asyncio.create_task(called())

@@ -52,10 +52,19 @@ class Lately:
 
 
 def heed_cancellation() -> None:
-    """Raise `CancelledError` if this task was cancelled, whatever became of that."""
-    task = asyncio.current_task()
+    """Raise `CancelledError` if this task was cancelled, whatever became of that. Outside of tasks
+    and in other threads there is nothing to heed."""
+    task = this_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
+
+
+def this_task() -> asyncio.Task[object] | None:
+    """The task that runs, if one does in this thread."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
 
 
 async def patiently(work: Callable[[], Awaitable[None]], patience: float = PATIENCE) -> None:

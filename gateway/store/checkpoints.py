@@ -49,6 +49,9 @@ class RunMemory(InMemorySaver):
         super().__init__()
         self.late: _Late = []
         """What `aput` was given and nobody has read yet."""
+        self.keeps_newest = False
+        """Whether only the newest checkpoint of each namespace is kept: a long run must not grow
+        with its steps. Delta channels are rebuilt from older ones, so their graphs keep all."""
 
     @property
     def has_checkpoints(self) -> bool:
@@ -71,7 +74,14 @@ class RunMemory(InMemorySaver):
         """As the base class, which tells where the checkpoint is by the same three keys."""
         own = config["configurable"]
         if own["checkpoint_ns"]:
-            return self.put(config, checkpoint, metadata, new_versions)
+            saved = self.put(config, checkpoint, metadata, new_versions)
+            if self.keeps_newest:
+                self._prune(saved, checkpoint)
+            return saved
+        if self.keeps_newest and self.late:
+            _, older, _, before = self.late.pop()
+            self.writes.pop((own["thread_id"], "", older["id"]), None)
+            new_versions = {**before, **new_versions}
         self.late.append((config, checkpoint, metadata, new_versions))
         place = {
             "thread_id": own["thread_id"],
@@ -102,6 +112,18 @@ class RunMemory(InMemorySaver):
         """As the base class: a callable that has its signature ready."""
         return _PutWrites(self)
 
+    def _prune(self, saved: RunnableConfig, checkpoint: Checkpoint) -> None:
+        place = saved["configurable"]
+        thread, ns, newest = place["thread_id"], place["checkpoint_ns"], place["checkpoint_id"]
+        kept = self.storage[thread][ns]
+        for older in [id for id in kept if id != newest]:
+            del kept[older]
+            self.writes.pop((thread, ns, older), None)
+        versions = checkpoint["channel_versions"]
+        for key in [key for key in self.blobs if key[:2] == (thread, ns)]:
+            if versions.get(key[2]) != key[3]:
+                del self.blobs[key]
+
 
 class _PutWrites:
     """`RunMemory.aput_writes`: `inspect.signature` has its answer at once."""
@@ -127,15 +149,14 @@ class StepMemory(RunMemory):
     last asked, and calls `on_step` before the next step starts (with sync durability LangGraph
     waits for `aput`).
 
-    With `prunes` it keeps the newest checkpoint of each namespace only, so that a long run does
-    not grow with its steps; delta channels are rebuilt from older ones, so their graphs keep all.
+    With `prunes` it keeps the newest checkpoint of each namespace only (`keeps_newest`).
     """
 
     def __init__(self, memory: RunMemory, *, prunes: bool) -> None:
         super().__init__()
         memory.settle()
         self.storage, self.writes, self.blobs = memory.storage, memory.writes, memory.blobs
-        self.prunes = prunes
+        self.keeps_newest = prunes
         self.on_step: Callable[[bool], Awaitable[None]] = _nothing
         """Called after each finished step; the argument says whether it was the root graph's."""
         self.on_writes: Callable[[], None] = _no_more
@@ -151,7 +172,7 @@ class StepMemory(RunMemory):
     ) -> RunnableConfig:
         """As the base class; what a finished step left is on record when it returns."""
         saved = self.put(config, checkpoint, metadata, new_versions)
-        if self.prunes:
+        if self.keeps_newest:
             self._prune(saved, checkpoint)
         self._news.append((config, checkpoint, metadata, new_versions))
         if metadata.get("source") == "loop":
@@ -178,18 +199,6 @@ class StepMemory(RunMemory):
     def give_back(self, news: list[_News]) -> None:
         """It is news still."""
         self._news = news + self._news
-
-    def _prune(self, saved: RunnableConfig, checkpoint: Checkpoint) -> None:
-        place = saved["configurable"]
-        thread, ns, newest = place["thread_id"], place["checkpoint_ns"], place["checkpoint_id"]
-        kept = self.storage[thread][ns]
-        for older in [id for id in kept if id != newest]:
-            del kept[older]
-            self.writes.pop((thread, ns, older), None)
-        versions = checkpoint["channel_versions"]
-        for key in [key for key in self.blobs if key[:2] == (thread, ns)]:
-            if versions.get(key[2]) != key[3]:
-                del self.blobs[key]
 
 
 _News: TypeAlias = (
@@ -227,6 +236,7 @@ def new_memory() -> RunMemory:
     memory.blobs = {}
     memory.stack = ExitStack()
     memory.late = []
+    memory.keeps_newest = False
     return memory
 
 

@@ -16,10 +16,11 @@ import pytest
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.errors import UnknownInterruptError
+from langgraph.errors import GraphDrained, UnknownInterruptError
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.pregel._loop import PregelLoop
 from langgraph.pregel.protocol import StreamProtocol
-from langgraph.runtime import DEFAULT_RUNTIME
+from langgraph.runtime import DEFAULT_RUNTIME, RunControl
 from langgraph.types import Command, Interrupt, Send, interrupt
 from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
@@ -451,7 +452,7 @@ async def test_C12_a_failed_run_goes_on_from_its_copy(database_url: str, where: 
 
 async def test_a_cheap_saver_is_like_one_that_was_constructed() -> None:
     cheap, constructed = new_memory(), InMemorySaver()
-    assert vars(cheap).keys() == vars(constructed).keys() | {"late"}
+    assert vars(cheap).keys() == vars(constructed).keys() | {"late", "keeps_newest"}
     for name, value in vars(constructed).items():
         kind = dict if isinstance(value, dict) else type(value)
         assert isinstance(getattr(cheap, name), kind), name
@@ -672,3 +673,75 @@ def said(update: dict[str, Any]) -> Any:
         [one.value for one in written] if node == "__interrupt__" else written
         for node, written in update.items()
     ]
+
+
+# --- durability ------------------------------------------------------------------------------
+
+
+async def two_subgraphs(state: State) -> dict[str, Any]:
+    for name in ("first", "second"):
+        await chain(asking(name)).ainvoke(fresh())
+    return {"said": ["both"]}
+
+
+def asking(name: str) -> Any:
+    async def question(state: State) -> dict[str, Any]:
+        return ask(name)
+
+    return question
+
+
+@pytest.mark.parametrize(("durability", "third"), [("exit", ["first"]), ("async", [])])
+async def test_exit_durability_asks_again_what_an_ended_subgraph_asked(
+    durability: Any, third: list[str]
+) -> None:
+    """Why a run that has asked goes on with `async`; when this fails for `exit`, that will do."""
+    run = Run(chain(two_subgraphs))
+    await run.graph.ainvoke(fresh(), run.config, durability="exit")
+    asked = []
+    for _ in range(2):
+        (pending,) = await run.pending()
+        asked.append(pending.value)
+        answer = Command(resume={pending.id: "yes"})
+        await run.graph.ainvoke(answer, run.config, durability=durability)
+    assert asked == ["first", "second"]
+    assert [one.value for one in await run.pending()] == third
+
+
+async def test_sync_durability_waits_for_what_a_subgraph_without_checkpointer_never_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Why `runs.drive` gives it something to wait for; when this fails, nothing is needed."""
+    inner: Any = StateGraph(State)
+    inner.add_node("one", speak)
+    inner.add_edge(START, "one")
+    outer: Any = StateGraph(State)
+    outer.add_node("inner", inner.compile(checkpointer=False))
+    outer.add_edge(START, "inner")
+    run = Run(outer.compile())
+    assert (await run.graph.ainvoke(fresh(), run.config, durability="sync"))["said"]
+    monkeypatch.delattr(PregelLoop, "_put_checkpoint_fut")
+    with pytest.raises(AttributeError, match="_put_checkpoint_fut"):
+        await run.graph.ainvoke(fresh(), run.config, durability="sync")
+
+
+async def test_a_drained_run_starts_no_further_node_in_any_graph() -> None:
+    """A public promise of LangGraph's, on which the end of a cancelled run stands."""
+    control, began = RunControl(), []
+
+    async def first(state: State) -> dict[str, Any]:
+        began.append("first")
+        control.request_drain()
+        return {}
+
+    async def second(state: State) -> dict[str, Any]:
+        began.append("second")
+        return {}
+
+    async def calls(state: State) -> Any:
+        return await chain(first, second).ainvoke(state)
+
+    run = Run(chain(calls))
+    with pytest.raises(GraphDrained):
+        await run.graph.ainvoke(fresh(), run.config, control=control)
+    assert began == ["first"]
