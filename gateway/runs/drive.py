@@ -1,7 +1,7 @@
 """One run of a graph, driven to its pause, its end or its failure.
 
-A run executes on an in-memory saver of its own (`store.checkpoints` says why) with exit
-durability, and is resumed only by a map of validated interrupt ids with strict resume, so that a
+A run executes on an in-memory saver of its own (`store.checkpoints` says why), with exit
+durability until it has asked, and is resumed only by a map of validated interrupt ids with strict resume, so that a
 stale answer can never meet the next question of a node (LangGraph's default lets it).
 
 A breakpoint (`interrupt_before`, `interrupt_after`) pauses without an interrupt. It is told as one,
