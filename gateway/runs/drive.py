@@ -1,8 +1,9 @@
 """One run of a graph, driven to its pause, its end or its failure.
 
 A run executes on an in-memory saver of its own (`store.checkpoints` says why), with exit
-durability until it has asked, and is resumed only by a map of validated interrupt ids with strict resume, so that a
-stale answer can never meet the next question of a node (LangGraph's default lets it).
+durability until it has asked, and is resumed only by a map of validated interrupt ids with strict
+resume, so that a stale answer can never meet the next question of a node (LangGraph's default lets
+it).
 
 A breakpoint (`interrupt_before`, `interrupt_after`) pauses without an interrupt. It is told as one,
 an approval of the nodes that run next. Its answer never reaches LangGraph: yes goes on from the
