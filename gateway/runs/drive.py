@@ -212,7 +212,6 @@ class _Drive:
             async for part in await self._parts():
                 while self.nested:
                     yield self.nested.popleft()
-                heed_cancellation()
                 yield part
         except (Exception, asyncio.CancelledError):
             while self.nested:

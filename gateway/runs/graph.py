@@ -27,7 +27,6 @@ AnyGraph: TypeAlias = Pregel[Any, Any, Any, Any] | StateGraph[Any, Any, Any, Any
 Factory: TypeAlias = Callable[..., "AnyGraph | Awaitable[AnyGraph]"]
 
 A_SECOND = timedelta(seconds=1)
-_TASK_NOTE = re.compile(r"During task with name '([^']+)'")
 _CALL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
