@@ -28,6 +28,7 @@ from gateway.runs.replies import Reply
 from gateway.wire import encoding
 from gateway.wire.chat import Chunks, completion
 from gateway.wire.chat_request import ChatRequest, parse_chat
+from gateway.wire.writer import Frames
 
 router = APIRouter()
 
@@ -78,10 +79,10 @@ class _ChatReply:
     async def result(self) -> bytes:
         return await self.reply.result()
 
-    async def frames(self) -> AsyncIterator[bytes]:
-        async for frame in self.reply.frames():
-            for chunk in self.chunks.of(frame):
-                yield chunk
+    async def frames(self) -> AsyncIterator[Frames]:
+        async for frames in self.reply.frames():
+            if chunks := [chunk for frame in frames for chunk in self.chunks.of(frame)]:
+                yield chunks
 
     def leave(self) -> None:
         self.reply.leave()

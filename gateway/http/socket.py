@@ -205,9 +205,8 @@ class _Connection:
         """Every event of the reply; the last one, which carries the whole response, is returned."""
         last = ""
         try:
-            async for frame in reply.frames():
-                text = event_text(frame)
-                if text is not None:
+            async for frames in reply.frames():
+                for text in filter(None, map(event_text, frames)):
                     last = text
                     await self._tell(text)
             return last

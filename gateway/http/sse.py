@@ -37,8 +37,8 @@ def stream(reply: Reply, *, keepalive: timedelta, grace: timedelta) -> EventSour
 
 async def _until_left(reply: Reply) -> AsyncIterator[bytes]:
     try:
-        async for frame in reply.frames():
-            yield frame
+        async for frames in reply.frames():
+            yield b"".join(frames)
     except FermataError as error:  # it is followed from the record: its client comes again
         logger.warning("the stream of %s ends early: %s", reply.response_id, error.message)
     finally:

@@ -28,35 +28,41 @@ from gateway.wire.request import Tool
 from gateway.wire.writer import DONE, Frames, Writer
 
 FRAMES_AHEAD = 64
-"""How many frames wait for the reader before text is held back."""
+"""How many frames wait for a reader that is busy with earlier ones before text is held back."""
+MOST_AHEAD = 4096
+"""And for one that waits for them: a graph that says much in one go does not let it run."""
 
 
 class Frameline:
     """The queue between a run and its reader; what `writer` writes is handed over through it.
 
     What waits is bounded by the text of the response and the number of its items, not by the number
-    of deltas that tell it."""
+    of deltas that tell it. The reader takes all that is there at once: one write, one system
+    call."""
 
     def __init__(self, writer: Writer, *, wanted: bool) -> None:
         self._writer = writer
-        self._queue: asyncio.Queue[bytes | None] | None = asyncio.Queue() if wanted else None
+        self._ready: Frames | None = [] if wanted else None
+        self._asked: asyncio.Future[None] | None = None
+        """Set while the reader waits."""
+        self._ended = False
 
     async def put(self, frames: Frames) -> None:
         """Hand frames over."""
-        queue = self._queue
-        if queue is None:
+        ready = self._ready
+        if ready is None or not frames:
             return
-        for frame in frames:
-            queue.put_nowait(frame)
-        if queue.qsize() >= FRAMES_AHEAD:
+        ready += frames
+        if len(ready) >= (FRAMES_AHEAD if self._asked is None else MOST_AHEAD):
             self._writer.held_back = True
+        self._call_reader()
 
     def catch_up(self) -> None:
         """Hand over what was held back, before another writer goes on from here."""
         self._writer.held_back = False
-        for frame in self._writer.release():
-            if self._queue is not None:
-                self._queue.put_nowait(frame)
+        late = self._writer.release()
+        if self._ready is not None:
+            self._ready += late
 
     async def last(self, frames: Frames) -> None:
         """The ending, which is on record."""
@@ -68,24 +74,38 @@ class Frameline:
 
     async def end(self) -> None:
         """Nothing more comes."""
-        if self._queue is not None:
-            self._queue.put_nowait(None)
+        self._ended = True
+        self._call_reader()
 
     def abandon(self) -> None:
         """The reader is gone: what is written from now on is dropped."""
-        self._queue = None
+        self._ready = None
         self.catch_up()
+        self._call_reader()
 
-    async def read(self) -> AsyncIterator[bytes]:
-        """The frames, until the end."""
-        queue = self._queue
-        while queue is not None:
-            frame = await queue.get()
-            if frame is None:
-                return
-            if self._writer.held_back and queue.qsize() < FRAMES_AHEAD // 2:
+    async def read(self) -> AsyncIterator[Frames]:
+        """The frames, as many at once as there are, until the end."""
+        while self._ready is not None:
+            if self._writer.held_back:
                 self.catch_up()
-            yield frame
+            if self._ready:
+                frames, self._ready = self._ready, []
+                yield frames
+            elif self._ended:
+                return
+            else:
+                await self._more()
+
+    async def _more(self) -> None:
+        self._asked = asyncio.get_running_loop().create_future()
+        try:
+            await self._asked
+        finally:
+            self._asked = None
+
+    def _call_reader(self) -> None:
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_result(None)
 
 
 Line: TypeAlias = Frameline | Journal
@@ -210,9 +230,9 @@ class Execution:
             self.ended.exception()  # nobody may be listening
 
 
-async def frames_of(execution: Execution) -> AsyncIterator[bytes]:
+async def frames_of(execution: Execution) -> AsyncIterator[Frames]:
     """All frames of the execution, `[DONE]` included."""
     assert isinstance(execution.line, Frameline)  # what is on record is followed, not read
-    async for frame in execution.line.read():
-        yield frame
-    yield DONE
+    async for frames in execution.line.read():
+        yield frames
+    yield [DONE]

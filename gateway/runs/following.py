@@ -15,7 +15,7 @@ from gateway.store.db import fetch, fetch_one
 from gateway.wire import encoding
 from gateway.wire.items import Response
 from gateway.wire.told import frames_in, is_ending
-from gateway.wire.writer import DONE
+from gateway.wire.writer import DONE, Frames
 
 CHUNKS_AT_ONCE = 100  # as the statement says
 
@@ -38,20 +38,20 @@ class FollowedReply:
     async def result(self) -> bytes:
         return await self.coordinator.outcome_of(self.tenant, self.response_id)
 
-    async def frames(self) -> AsyncIterator[bytes]:
+    async def frames(self) -> AsyncIterator[Frames]:
         """What is on record, then what comes, until the response ends. If this process ends
         before, the stream just ends: its client follows on from what it has, anywhere else."""
         seen = self.after
         while not self.coordinator.watch.closed:
             ended = await self._has_ended()
-            async for number, frame in self._recorded(seen):
+            async for number, frames in self._recorded(seen):
                 seen = number
-                yield frame
-                if is_ending(frame):
-                    yield DONE
+                yield frames
+                if is_ending(frames[-1]):
+                    yield [DONE]
                     return
             if ended:
-                yield DONE
+                yield [DONE]
                 return
             await self.coordinator.watch.news(self.response_id, seen)
 
@@ -63,17 +63,19 @@ class FollowedReply:
         async with self.coordinator.database.connection() as conn:
             return bool(await fetch(conn, "settled", ids=[self.response_id]))
 
-    async def _recorded(self, seen: int) -> AsyncIterator[tuple[int, bytes]]:
+    async def _recorded(self, seen: int) -> AsyncIterator[tuple[int, Frames]]:
+        """The frames after number `seen` as they were written, each time with the last one's
+        number."""
         while True:
             async with self.coordinator.database.connection() as conn:
                 rows = await fetch(
                     conn, "events_after", tenant=self.tenant, id=self.response_id, after=seen
                 )
             for row in rows:
-                for number, frame in enumerate(frames_in(row["frames"]), row["first"]):
-                    if number > seen:
-                        seen = number
-                        yield number, frame
+                new = list(frames_in(row["frames"]))[max(0, seen + 1 - row["first"]) :]
+                if new:
+                    seen = max(seen + 1, row["first"]) + len(new) - 1
+                    yield seen, new
             if len(rows) < CHUNKS_AT_ONCE:
                 return
 

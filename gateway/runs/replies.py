@@ -25,8 +25,8 @@ class Reply(Protocol):
     async def result(self) -> bytes:
         """The Response resource as JSON, once the response has ended."""
 
-    def frames(self) -> AsyncIterator[bytes]:
-        """Ready-made SSE frames, `[DONE]` included."""
+    def frames(self) -> AsyncIterator[Frames]:
+        """Ready-made SSE frames, as many at once as there are, `[DONE]` included."""
 
     def leave(self) -> None:
         """The client is gone."""
@@ -49,7 +49,7 @@ class LiveReply:
     async def result(self) -> bytes:
         return await asyncio.shield(self.execution.ended)
 
-    def frames(self) -> AsyncIterator[bytes]:
+    def frames(self) -> AsyncIterator[Frames]:
         return frames_of(self.execution)
 
     @property
@@ -75,13 +75,12 @@ class RepeatedReply:
     async def result(self) -> bytes:
         return await self.outcome()
 
-    async def frames(self) -> AsyncIterator[bytes]:
+    async def frames(self) -> AsyncIterator[Frames]:
         try:
             frames = replay(encoding.loads(await self.result()))
         except FermataError as error:
             frames = lost(self.response, error)
-        for frame in frames:
-            yield frame
+        yield list(frames)
 
     @property
     def goes_with_client(self) -> bool:
@@ -106,9 +105,8 @@ class SaidReply:
     async def result(self) -> bytes:
         return self.body
 
-    async def frames(self) -> AsyncIterator[bytes]:
-        for frame in [*self.written, DONE]:
-            yield frame
+    async def frames(self) -> AsyncIterator[Frames]:
+        yield [*self.written, DONE]
 
     def leave(self) -> None:
         """Nothing is under way."""

@@ -277,7 +277,7 @@ async def test_P4_the_stream_of_a_lost_run_ends_with_a_failure(database_url: str
         await freeze(database_url, stopped)
         assert await recover(other) == 1
         await stopped.leases.beat()
-        frames = [frame async for frame in reply.frames()]
+        frames = [frame async for frames in reply.frames() for frame in frames]
         last = check_stream(read_frames(frames))
         assert (last["status"], last["error"]["code"]) == ("failed", "lease_lost")
         assert frames[-1] == b"data: [DONE]\n\n"
@@ -456,7 +456,7 @@ async def test_C02_a_repeat_on_another_worker_attaches_to_the_running_response(
         slow.may_go_on.set()
         result = json.loads(await reply.result())
         assert json.loads(await repeats[0].result()) == result
-        frames = [frame async for frame in repeats[1].frames()]
+        frames = [frame async for frames in repeats[1].frames() for frame in frames]
         assert check_stream(read_frames(frames)) == result
 
 

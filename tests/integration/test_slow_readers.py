@@ -26,7 +26,9 @@ STRUCTURE = 10
 
 
 class Talkative(BaseChatModel):
-    """Says much, as fast as it may."""
+    """Says much, as fast as it may; with `hasty`, without letting anybody else run."""
+
+    hasty: bool = False
 
     @property
     def _llm_type(self) -> str:
@@ -42,11 +44,16 @@ class Talkative(BaseChatModel):
     async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
         for chunk in self._stream():
             yield chunk
-            await asyncio.sleep(0)
+            if not self.hasty:
+                await asyncio.sleep(0)
 
 
 async def talk(state: MessagesState) -> dict[str, Any]:
     return {"messages": [await Talkative().ainvoke("")]}
+
+
+async def talk_hastily(state: MessagesState) -> dict[str, Any]:
+    return {"messages": [await Talkative(hasty=True).ainvoke("")]}
 
 
 def talk_in_a_thread(state: MessagesState) -> dict[str, Any]:
@@ -61,12 +68,39 @@ async def test_C34_a_reader_that_stops_holds_nobody_up_and_gets_the_rest_as_text
     async with worker(database_url, free("one"), graphs=graphs) as one:
         reply = await start(one, "talk", "hi", stream=True)
         frames = reply.frames()
-        read = [await anext(frames) for _ in range(20)]
+        read = []
+        while len(read) < 20:
+            read += await anext(frames)
         whole = json.loads(await reply.result())  # the run ends while nobody reads
-        rest = [frame async for frame in frames]
+        rest = [frame async for some in frames for frame in some]
         assert len(rest) <= FRAMES_AHEAD + STRUCTURE
         assert check_stream(read_frames(read + rest)) == whole
         assert texts(whole) == ["".join(f"{number} " for number in range(TOKENS))]
+
+
+async def test_a_reader_that_waits_gets_every_delta_however_fast_the_graph_is(
+    database_url: str,
+) -> None:
+    """It is not slow: it was given no time to read."""
+    graphs = {"talk": Graph(chain(talk_hastily), live=True)}
+    async with worker(database_url, free("one"), graphs=graphs) as one:
+        reply = await start(one, "talk", "hi", stream=True)
+        events = read_frames([frame async for some in reply.frames() for frame in some])
+        check_stream(events)
+        deltas = [event for event in events if event["type"] == "response.output_text.delta"]
+        assert [event["delta"] for event in deltas] == [f"{number} " for number in range(TOKENS)]
+
+
+async def test_C34_a_graph_that_says_all_at_once_is_bounded(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.runs.execution.MOST_AHEAD", 100)
+    graphs = {"talk": Graph(chain(talk_hastily), live=True)}
+    async with worker(database_url, free("one"), graphs=graphs) as one:
+        reply = await start(one, "talk", "hi", stream=True)
+        frames = [frame async for some in reply.frames() for frame in some]
+        assert len(frames) <= 100 + STRUCTURE
+        assert texts(check_stream(read_frames(frames))) == texts(json.loads(await reply.result()))
 
 
 async def test_C34_a_reader_that_comes_back_reads_on_as_it_is_said(database_url: str) -> None:
@@ -74,9 +108,9 @@ async def test_C34_a_reader_that_comes_back_reads_on_as_it_is_said(database_url:
     async with worker(database_url, free("one"), graphs=graphs) as one:
         reply = await start(one, "talk", "hi", stream=True)
         read = []
-        async for frame in reply.frames():
-            read.append(frame)
-            if len(read) % 200 == 0:
+        async for frames in reply.frames():
+            read += frames
+            if len(read) > 200:
                 await asyncio.sleep(0.01)
         assert texts(check_stream(read_frames(read))) == texts(json.loads(await reply.result()))
 
@@ -86,7 +120,6 @@ async def test_C34_a_reader_that_left_takes_nothing_with_it(database_url: str) -
     async with worker(database_url, free("one"), graphs=graphs) as one:
         reply = await start(one, "talk", "hi", stream=True)
         frames = reply.frames()
-        for _ in range(20):
-            await anext(frames)
+        await anext(frames)
         reply.leave()
         assert len(texts(json.loads(await reply.result()))[0].split()) == TOKENS

@@ -180,7 +180,7 @@ async def told(coordinator: Coordinator, reply: FollowedReply, after: int = -1) 
     """The events of the stream, as this worker tells them."""
     follower = FollowedReply(coordinator, ANYBODY.tenant, reply.response_id, after)
     async with asyncio.timeout(PATIENCE):
-        return read_frames([frame async for frame in follower.frames()])
+        return read_frames([frame async for frames in follower.frames() for frame in frames])
 
 
 async def on_record(url: str, reply: FollowedReply, number: int) -> list[Json]:
@@ -407,7 +407,9 @@ async def test_a_graph_whose_author_allows_it_is_tried_again(
         if background:
             assert await start_queued(alive)
         async with asyncio.timeout(PATIENCE):
-            last = check_stream(read_frames([frame async for frame in reply.frames()]))
+            last = check_stream(
+                read_frames([frame async for frames in reply.frames() for frame in frames])
+            )
         through = fails == 2
         assert last["status"] == ("completed" if through else "failed")
         assert texts(last) == (["the first", "through"] if through else ["the first"])
