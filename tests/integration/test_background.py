@@ -326,7 +326,7 @@ async def test_an_unknown_response_cannot_be_followed(api: Api) -> None:
 
 
 async def test_the_log_goes_before_its_response(database_url: str) -> None:
-    quick = {"EVENT_RETENTION": "1ms", "SWEEP_INTERVAL": "50ms"}
+    quick = {"EVENT_RETENTION": "1s", "SWEEP_INTERVAL": "50ms"}
     async with serving(database_url, OWN, **quick) as api:
         _, last = await api.stream("talk", "hi", background=True)
         await until(lambda: api.sql("SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM fermata.events)"))
