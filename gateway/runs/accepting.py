@@ -17,7 +17,7 @@ from gateway.runs.lease import Lease
 from gateway.runs.principal import Principal
 from gateway.runs.queueing import queue_resumed
 from gateway.runs.run import KnownRun, Previous, Resume
-from gateway.store.checkpoints import load_checkpoints
+from gateway.store.checkpoint_rows import loaded, send_load
 from gateway.store.db import Connection, Row, send
 from gateway.store.responses import NewResponse
 from gateway.wire import encoding
@@ -39,11 +39,10 @@ async def accept(
 
     Raises `ResponseInProgress` if somebody else's answers were faster.
     """
-    memory = await load_checkpoints(conn, run.id)
+    checkpoints = await send_load(conn, run.id)
     by_call = {question.call_id: question.interrupt_id for question in previous.questions}
     values = {by_call[call]: encoding.loads(text) for call, text in step.answers.items()}
     outset = Outset(
-        memory=memory,
         answers=values,
         again=step.again,
         live=request.stream,
@@ -60,6 +59,7 @@ async def accept(
     taken = await _record(coordinator, conn, principal, step, row, previous)
     if taken["token"] is None or taken["consumed"] != len(step.accepts):
         raise ResponseInProgress(f"Response '{previous.response_id}' is being resumed.")
+    outset.memory = await loaded(checkpoints, run.id)
     execution.lease = Lease(run.id, taken["token"])
     execution.lease_id = run.id
     execution.conversation = taken["conversation_id"]

@@ -86,13 +86,17 @@ def _task(
 
 
 async def _confined(coro: Coroutine[Any, Any, T]) -> T:
-    task = this_task()
+    """As `confined`, without a context manager: a run has dozens of tasks."""
+    task = asyncio.current_task()
     try:
-        with confined():
-            return await coro
+        return await coro
+    except (Exception, asyncio.CancelledError):
+        raise
     except GeneratorExit as exit:
         if this_task() is not task:
             raise  # it is closed, by whoever runs now
+        raise _graph_exit(exit) from exit
+    except BaseException as exit:
         raise _graph_exit(exit) from exit
 
 

@@ -22,9 +22,18 @@ from gateway.runs.lease import Lease
 from gateway.runs.questions import question_of
 from gateway.runs.run import RunStatus
 from gateway.store import conversations
-from gateway.store.checkpoints import save_checkpoints
+from gateway.store.checkpoint_rows import checkpoint_columns, save_checkpoints
 from gateway.store.db import Connection, Cursor, Database, send
-from gateway.store.responses import Asked, Ending, ask, asked_columns, finish_first, open_late
+from gateway.store.responses import (
+    Asked,
+    Ending,
+    NewResponse,
+    ask,
+    asked_columns,
+    finish_first,
+    late_columns,
+    open_late,
+)
 from gateway.wire import encoding
 from gateway.wire.dialects import in_dialect, own_arguments
 from gateway.wire.ids import new_id
@@ -93,10 +102,9 @@ async def store_ending(database: Database, execution: Execution, end: Draft, kee
     if execution.conversation is not None:
         await _store_turn(database, execution, end, keep, execution.conversation)
         return
-    if execution.lease is not None and execution.journal is None and not _stays(end):
+    if execution.journal is None and _is_one_statement(execution, end):
         async with database.connection() as conn:
-            ended = await _end_resumed(conn, execution, execution.lease, end, keep)
-            _held(ended)
+            _held(await _send_ending(conn, execution, end, keep))
         return
     async with database.pipeline() as (conn, pipe):
         ended = await _send_ending(conn, execution, end, keep)
@@ -128,24 +136,35 @@ async def _store_turn(
 
 async def _send_ending(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> Cursor:
     """All statements of the ending; the cursor says whether it was ours to write."""
-    if execution.unopened is not None and not execution.opened:
-        await open_late(conn, execution.unopened(end.body), execution.lease_id)
     if execution.journal is not None:
         await execution.journal.append_last(conn, end.frames)
-    if execution.lease is None and not end.asked:
-        return await _complete_first(conn, execution, end, keep)
+    if execution.lease is None and end.asked:
+        return await _pause_first(conn, execution, end, keep)
     if execution.lease is None:
-        ended = await _pause_first(conn, execution, end, keep)
-    else:
-        ended = await _end_resumed(conn, execution, execution.lease, end, keep)
-        current = execution.current
-        if end.reopens:
-            await send(conn, "reopen", run_id=current.run_id, id=current.response_id)
-        if end.asked:
-            await ask(conn, current.tenant, current.run_id, current.response_id, end.asked)
+        if (late := _late_row(execution, end)) is not None:
+            await open_late(conn, late, execution.lease_id)
+        return await _complete_first(conn, execution, end, keep)
+    ended = await _end_resumed(conn, execution, execution.lease, end, keep)
+    current = execution.current
+    if end.reopens:
+        await send(conn, "reopen", run_id=current.run_id, id=current.response_id)
+    if end.asked:
+        await ask(conn, current.tenant, current.run_id, current.response_id, end.asked)
     if _stays(end):
-        await save_checkpoints(conn, execution.current.run_id, execution.outset.memory)
+        await save_checkpoints(conn, current.run_id, execution.outset.memory)
     return ended
+
+
+def _is_one_statement(execution: Execution, end: Draft) -> bool:
+    """Whether all that is written is: a transaction of its own, for a third of the CPU."""
+    return bool(end.asked) if execution.lease is None else not _stays(end)
+
+
+def _late_row(execution: Execution, end: Draft) -> NewResponse | None:
+    """The row of a response that may have none so far."""
+    if execution.unopened is None or execution.opened:
+        return None
+    return execution.unopened(end.body)
 
 
 def _wait(end: Draft, keep: Keep) -> timedelta:
@@ -270,7 +289,8 @@ async def _complete_first(conn: Connection, execution: Execution, end: Draft, ke
 
 
 async def _pause_first(conn: Connection, execution: Execution, end: Draft, keep: Keep) -> Cursor:
-    """The first pause: the run becomes a row. Fenced by the response's own row."""
+    """The first pause: the run becomes a row, and its checkpoints. Fenced by the response's own
+    row."""
     current = execution.current
     row = ending_of(execution, end, keep)
     return await send(
@@ -286,7 +306,9 @@ async def _pause_first(conn: Connection, execution: Execution, end: Draft, keep:
         model=execution.served.name,
         settings=settings_text(current.settings),
         ttl=_wait(end, keep),
+        **late_columns(_late_row(execution, end)),
         **asked_columns(end.asked),
+        **checkpoint_columns(current.run_id, execution.outset.memory),
     )
 
 

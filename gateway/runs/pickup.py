@@ -24,7 +24,8 @@ from gateway.runs.meter import METER
 from gateway.runs.principal import Principal
 from gateway.runs.retold import Retold
 from gateway.runs.rounds import heed_cancellation
-from gateway.store.checkpoints import StepMemory, load_checkpoints
+from gateway.store.checkpoint_rows import load_checkpoints
+from gateway.store.checkpoints import StepMemory
 from gateway.store.db import Connection, DatabaseError, Row, execute, fetch, fetch_one, send
 from gateway.wire import encoding
 from gateway.wire.history import parse_item

@@ -43,7 +43,7 @@ from gateway.runs.run import (
     already_answered,
     refuse_closed,
 )
-from gateway.store.checkpoints import load_checkpoints
+from gateway.store.checkpoint_rows import load_checkpoints
 from gateway.store.db import Connection, Row, fetch_one, send
 from gateway.wire import answers, encoding
 from gateway.wire.encoding import Json

@@ -17,7 +17,6 @@ from typing import Any, TypeAlias, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
-    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
@@ -245,60 +244,9 @@ async def set_up_checkpoints(conn: AsyncConnection[DictRow]) -> None:
     await AsyncPostgresSaver(conn).setup()
 
 
-async def save_checkpoints(conn: AsyncConnection[DictRow], run_id: str, memory: RunMemory) -> None:
-    """Write the checkpoints of `memory`, in the caller's transaction and pipeline.
-
-    Those of an earlier pause must be gone (`delete_checkpoints`).
-    """
-    await _copy(run_id, memory, AsyncPostgresSaver(conn, pipe=cast(AsyncPipeline, _Unsynced())))
-
-
 class _Unsynced:
     """The saver syncs its pipeline after every write; inside ours that would be a round trip
     each, and errors surface at our own sync all the same."""
 
     async def sync(self) -> None:
         """Not yet."""
-
-
-async def load_checkpoints(conn: AsyncConnection[DictRow], run_id: str) -> RunMemory:
-    """The run's checkpoints on a new in-memory saver of their own; empty if there are none."""
-    memory = new_memory()
-    await _copy(run_id, AsyncPostgresSaver(conn), memory)
-    return memory
-
-
-async def _copy(
-    run_id: str, source: BaseCheckpointSaver[Any], target: BaseCheckpointSaver[Any]
-) -> None:
-    thread: RunnableConfig = {"configurable": {"thread_id": run_id}}
-    newest_first = [item async for item in source.alist(thread)]
-    for item in reversed(newest_first):
-        await target.aput(
-            _parent(item), item.checkpoint, item.metadata, item.checkpoint["channel_versions"]
-        )
-        for (task_id, task_path), writes in _by_task(item).items():
-            await target.aput_writes(item.config, writes, task_id, task_path)
-
-
-def _parent(item: CheckpointTuple) -> RunnableConfig:
-    """The config that `aput` expects: the thread and namespace, and the parent's id as
-    checkpoint_id."""
-    own = item.config["configurable"]
-    parent = (item.parent_config or {"configurable": {}})["configurable"]
-    return {
-        "configurable": {
-            "thread_id": own["thread_id"],
-            "checkpoint_ns": own["checkpoint_ns"],
-            "checkpoint_id": parent.get("checkpoint_id"),
-        }
-    }
-
-
-def _by_task(item: CheckpointTuple) -> dict[tuple[str, str], Sequence[tuple[str, Any]]]:
-    """Pending writes by task. The savers' public tuples do not give the task's path; it only orders
-    the writes of one checkpoint, which the order of the list keeps."""
-    tasks: dict[tuple[str, str], list[tuple[str, Any]]] = defaultdict(list)
-    for task_id, channel, value in item.pending_writes or ():
-        tasks[task_id, ""].append((channel, value))
-    return {key: tuple(writes) for key, writes in tasks.items()}

@@ -63,6 +63,19 @@ async def open_late(conn: Connection, response: NewResponse, lease_id: str) -> N
     await send(conn, "open_late", lease_id=lease_id, **_columns([response]))
 
 
+def late_columns(response: NewResponse | None) -> dict[str, object]:
+    """What `pause_first` needs to know of a row that may not be there yet; None: it is there."""
+    if response is None:
+        return {"late": False, "previous_id": None, "stored": None, "input": None, "age": None}
+    return {
+        "late": True,
+        "previous_id": response.previous_id,
+        "stored": response.stored,
+        "input": response.input,
+        "age": response.age,
+    }
+
+
 async def arrive(
     conn: Connection, ended: Sequence[tuple[NewResponse, Ending]], lease_id: str
 ) -> Cursor:

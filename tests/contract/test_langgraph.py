@@ -8,14 +8,18 @@ from __future__ import annotations
 import asyncio
 import operator
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
+from langgraph.channels import DeltaChannel
+from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.errors import GraphDrained, UnknownInterruptError
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.pregel._loop import PregelLoop
@@ -26,7 +30,8 @@ from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
 from gateway.runs.drive import RUNTIME, STREAM, STRICT_RESUME
-from gateway.store.checkpoints import TABLES, load_checkpoints, new_memory, save_checkpoints
+from gateway.store.checkpoint_rows import load_checkpoints, save_checkpoints
+from gateway.store.checkpoints import TABLES, RunMemory, new_memory
 
 HEX_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -359,12 +364,155 @@ async def connected(url: str) -> AsyncIterator[AsyncConnection[dict[str, Any]]]:
 async def moved(url: str, memory: InMemorySaver) -> InMemorySaver:
     """The checkpoints of `memory` after they were written to PostgreSQL and read by another."""
     async with connected(url) as conn:
-        for table in TABLES:
-            await conn.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table)))
-        async with conn.pipeline(), conn.transaction():
-            await save_checkpoints(conn, "run_1", memory)
+        await save(conn, memory)
     async with connected(url) as conn:
         return await load_checkpoints(conn, "run_1")
+
+
+async def save(conn: AsyncConnection[dict[str, Any]], memory: InMemorySaver) -> None:
+    """Write `memory`, and nothing else, to PostgreSQL."""
+    for table in TABLES:
+        await conn.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table)))
+    async with conn.transaction():
+        await save_checkpoints(conn, "run_1", as_ours(memory))
+
+
+def as_ours(memory: InMemorySaver) -> RunMemory:
+    """What `memory` holds, on a saver of ours."""
+    if isinstance(memory, RunMemory):
+        return memory
+    ours = new_memory()
+    ours.storage, ours.writes, ours.blobs = memory.storage, memory.writes, memory.blobs
+    return ours
+
+
+def appended(state: list[Any] | None, writes: Sequence[list[Any]]) -> list[Any]:
+    return [*(state or ()), *(one for write in writes for one in write)]
+
+
+class Kinds(TypedDict, total=False):
+    said: Annotated[list[str], operator.add]
+    messages: Annotated[list[Any], DeltaChannel(appended)]
+    text: str
+    number: int
+    part: float
+    flag: bool
+    nothing: None
+    never: str
+    zero: bytes
+    when: datetime
+
+
+def many_kinds(state: Kinds) -> dict[str, Any]:
+    return {
+        "messages": [AIMessage("hello", id="1")],
+        "text": "Grüße 🙂",
+        "number": 7,
+        "part": 0.1,
+        "flag": True,
+        "nothing": None,
+        "zero": b"a\0b",
+        "when": datetime(2026, 11, 30, 12, tzinfo=UTC),
+    }
+
+
+def fan_out_of_kinds() -> Any:
+    graph: Any = StateGraph(Kinds)
+    graph.add_node("many_kinds", many_kinds)
+    graph.add_node("each", ask)
+    graph.add_edge(START, "many_kinds")
+    graph.add_conditional_edges(
+        "many_kinds", lambda state: [Send("each", f"q{n}") for n in range(12)], ["each"]
+    )
+    graph.add_edge("each", END)
+    return graph.compile()
+
+
+PAUSING = pytest.mark.parametrize(
+    "graph",
+    [chain(two_questions), fan_out(12), with_subgraph(), fan_out_of_kinds()],
+    ids=["two questions of one node", "a fan-out", "a subgraph", "values of many kinds"],
+)
+
+
+@PAUSING
+async def test_langgraphs_saver_reads_what_we_write(database_url: str, graph: Any) -> None:
+    run = Run(graph)
+    await run.go(fresh())
+    async with connected(database_url) as conn:
+        await save(conn, run.memory)
+        read = [one async for one in AsyncPostgresSaver(conn).alist(run.config)]
+        assert told(read) == told(run.memory.list(run.config))
+        resumed = run.graph.copy({"checkpointer": AsyncPostgresSaver(conn)})
+        state = await resumed.aget_state(run.config)
+    assert [one.id for one in state.interrupts] == await run.pending_ids()
+    assert state.values == (await run.graph.aget_state(run.config)).values
+
+
+@PAUSING
+async def test_we_read_what_langgraphs_saver_wrote(database_url: str, graph: Any) -> None:
+    """Background runs are written through it step by step, and so did earlier versions of ours."""
+    run = Run(graph)
+    async with connected(database_url) as conn:
+        for table in TABLES:
+            await conn.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table)))
+        run.graph = run.graph.copy({"checkpointer": AsyncPostgresSaver(conn)})
+        await run.graph.ainvoke(fresh(), run.config, durability="sync")
+        written = [one async for one in AsyncPostgresSaver(conn).alist(run.config)]
+        memory = await load_checkpoints(conn, "run_1")
+    assert told(memory.list(run.config)) == told(written)
+    resumed = Run(graph, memory)
+    assert await resumed.pending_ids() == [
+        one.id for task in (await run_state(database_url, run)).tasks for one in task.interrupts
+    ]
+
+
+async def run_state(url: str, run: Run) -> Any:
+    async with connected(url) as conn:
+        graph = run.graph.copy({"checkpointer": AsyncPostgresSaver(conn)})
+        return await graph.aget_state(run.config)
+
+
+def told(tuples: Iterable[CheckpointTuple]) -> list[Any]:
+    """What savers say of a thread, in an order that they share."""
+    return sorted(
+        (
+            [
+                one.config["configurable"],
+                one.checkpoint,
+                one.metadata,
+                one.parent_config,
+                sorted(one.pending_writes or (), key=repr),
+            ]
+            for one in tuples
+        ),
+        key=lambda one: (one[0]["checkpoint_ns"], one[0]["checkpoint_id"]),
+    )
+
+
+async def test_a_text_that_json_columns_refuse_is_kept(database_url: str) -> None:
+    """LangGraph's saver keeps short texts in a JSON column, which takes no NUL."""
+    graph: Any = StateGraph(Kinds)
+    graph.add_node("writes", lambda state: {"text": "a\0b"})
+    graph.add_node("asks", lambda state: {"said": [interrupt("?")]})
+    graph.add_edge(START, "writes")
+    graph.add_edge("writes", "asks")
+    run = Run(graph.compile())
+    await run.go({})
+    copied = Run(run.graph, await moved(database_url, run.memory))
+    assert (await copied.graph.aget_state(copied.config)).values["text"] == "a\0b"
+
+
+async def test_a_copy_written_over_another_is_the_newer_one(database_url: str) -> None:
+    """A background run has rows of its steps when it pauses."""
+    run = Run(chain(two_questions))
+    await run.go(fresh())
+    async with connected(database_url) as conn:
+        await save(conn, run.memory)
+        await run.answer(dict.fromkeys(await run.pending_ids(), "one"))
+        await save_checkpoints(conn, "run_1", as_ours(run.memory))
+        copied = Run(run.graph, await load_checkpoints(conn, "run_1"))
+    assert await copied.pending_ids() == await run.pending_ids()
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@
 -- ---------------------------------------------------------------- transactions
 
 -- name: bound_transaction
--- A process that is stopped in the middle of a transaction keeps its locks: nobody could take its run over. LOCAL,
--- since a session behind a transaction-mode pooler is everybody's. Before PostgreSQL 17 there is only the idle
--- timeout, which does not run while a pipeline waits for its next statement.
+-- A process that is stopped in the middle of a transaction keeps its locks: nobody could take its run over. `local`
+-- behind a transaction-mode pooler, where a session is everybody's; else once a session. Before PostgreSQL 17 there is
+-- only the idle timeout, which does not run while a pipeline waits for its next statement.
 SELECT CASE WHEN current_setting('server_version_num')::integer >= 170000
-            THEN set_config('transaction_timeout', %(patience)s, true)
-            ELSE set_config('idle_in_transaction_session_timeout', %(patience)s, true) END;
+            THEN set_config('transaction_timeout', %(patience)s, %(local)s)
+            ELSE set_config('idle_in_transaction_session_timeout', %(patience)s, %(local)s) END;
 
 -- ---------------------------------------------------------------- first requests
 
@@ -103,18 +103,33 @@ SELECT id FROM gone;
 
 -- name: pause_first
 -- The first pause of a run makes it a row. One statement, since each costs a round trip's work in the client:
--- fenced like finish_first, and nothing else happens if the fence finds nothing. Its audit opens with who asked; the
--- run's row, which would tell, is not to be seen within the statement that makes it.
-WITH finished AS (
+-- fenced like finish_first, and nothing else happens if the fence finds nothing. A `late` response is one that nobody
+-- could ask for so far: it gets its row here, unless one was written by a commit that was not heard of. Its audit opens
+-- with who asked; the run's row, which would tell, is not to be seen within the statement that makes it.
+WITH late AS (
+    INSERT INTO fermata.responses AS r
+           (id, tenant, run_id, model, previous_id, status, stored, input, body, created_at, completed_at, expires_at)
+    SELECT %(response_id)s, %(tenant)s, %(run_id)s, %(model)s, %(previous_id)s::text, 'completed', %(stored)s::boolean,
+           %(input)s::json, %(body)s::json, now() - %(age)s::interval, now(), now() + %(keep)s
+     WHERE %(late)s
+        ON CONFLICT (id) DO UPDATE
+       SET status = 'completed', body = excluded.body, completed_at = now(), lease_id = NULL,
+           expires_at = excluded.expires_at
+     WHERE r.status = 'in_progress' AND r.lease_id = %(lease_id)s
+    RETURNING id
+), known AS (
     UPDATE fermata.responses
        SET status = 'completed', body = %(body)s::json, completed_at = now(), lease_id = NULL,
            expires_at = now() + %(keep)s
-     WHERE id = %(response_id)s AND status = 'in_progress' AND lease_id = %(lease_id)s
+     WHERE id = %(response_id)s AND status = 'in_progress' AND lease_id = %(lease_id)s AND NOT %(late)s
     RETURNING id
+), finished AS (
+    SELECT id FROM late UNION ALL SELECT id FROM known
 ), paused AS (
     INSERT INTO fermata.runs (id, tenant, requester, model, status, response_id, settings, expires_at)
     SELECT %(run_id)s, %(tenant)s, %(requester)s, %(model)s, 'waiting', id, %(settings)s::json, now() + %(ttl)s
       FROM finished
+    RETURNING id AS run_id
 ), asked AS (
     INSERT INTO fermata.interrupts
            (call_id, tenant, run_id, response_id, position, interrupt_id, name, question, status,
@@ -137,7 +152,8 @@ WITH finished AS (
               FROM finished, unnest(%(call_ids)b::text[], %(audits)b::text[])
                              WITH ORDINALITY AS batch (call_id, details, position)) AS told
      ORDER BY told.position
-)
+),
+-- with: saved
 SELECT id FROM finished;
 
 -- ---------------------------------------------------------------- answering
