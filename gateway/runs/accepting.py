@@ -10,10 +10,10 @@ from gateway.human.run import settings_from
 from gateway.runs.audited import accepted
 from gateway.runs.beginning import new_execution, new_row
 from gateway.runs.coordinator import Coordinator
-from gateway.runs.drive import Outset
 from gateway.runs.execution import Execution
 from gateway.runs.graph import ServedGraph
 from gateway.runs.lease import Lease
+from gateway.runs.outset import Outset
 from gateway.runs.principal import Principal
 from gateway.runs.queueing import queue_resumed
 from gateway.runs.run import KnownRun, Previous, Resume

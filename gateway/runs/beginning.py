@@ -9,10 +9,10 @@ from datetime import timedelta
 
 from gateway.human.run import CurrentRun, RunSettings
 from gateway.runs.coordinator import Coordinator
-from gateway.runs.drive import Outset
 from gateway.runs.execution import Execution, Frameline
 from gateway.runs.graph import ServedGraph
 from gateway.runs.idempotency import Key, remember
+from gateway.runs.outset import Outset
 from gateway.runs.principal import Principal
 from gateway.store.responses import NewResponse, open_first
 from gateway.wire import encoding

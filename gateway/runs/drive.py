@@ -15,9 +15,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -27,10 +26,7 @@ from langchain_core.outputs import LLMResult
 from langchain_core.runnables import RunnableConfig
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.errors import GraphDrained, is_invalid_resume
-from langgraph.pregel._loop import PregelLoop
-from langgraph.pregel.protocol import StreamProtocol
-from langgraph.runtime import RunControl, Runtime
-from langgraph.types import Command, Durability, Interrupt, StreamMode
+from langgraph.types import Command, Interrupt
 
 from gateway.errors import LeaseLost, RunFailed
 from gateway.human.run import CurrentRun, enter_run
@@ -46,64 +42,16 @@ from gateway.runs.events import (
 )
 from gateway.runs.failures import explained, reasons, told
 from gateway.runs.graph import ServedGraph
+from gateway.runs.hearing import hear
+from gateway.runs.outset import Outset
 from gateway.runs.progress import MODES, progress
-from gateway.runs.rounds import heed_cancellation
 from gateway.runs.transcript import Transcript
-from gateway.store.checkpoints import RunMemory, StepMemory, new_memory
 from gateway.wire import encoding
 
 logger = logging.getLogger("fermata.graph")
 
-# Private to LangGraph; contract tests watch them.
 STRICT_RESUME = "__pregel_strict_resume"
-STREAM = "__pregel_stream"
-RUNTIME = "__pregel_runtime"
-
-
-class _NothingPut:
-    """What a loop without a checkpointer has to wait for after a step."""
-
-    def result(self) -> None:
-        """At once."""
-
-    def __await__(self) -> Iterator[None]:
-        return iter(())
-
-
-# With sync durability LangGraph waits for what a subgraph with `checkpointer=False` never set; a
-# contract test tells when it no longer does.
-PregelLoop._put_checkpoint_fut = _NothingPut()  # type: ignore[assignment]
-
-
-@dataclass(slots=True)
-class Outset:
-    """How a run is set going: with messages, or with answers on the checkpoints of its pause."""
-
-    memory: RunMemory = field(default_factory=new_memory)
-    messages: list[BaseMessage] = field(default_factory=list)
-    answers: Mapping[str, Any] | None = None
-    live: bool = True
-    """Whether anybody reads tokens as they come; if not, models are not asked to stream."""
-    progress: bool = False
-    """Whether the reader asked for what is outside the standard (`runs.progress`)."""
-    again: bool = False
-    """The run failed after these answers: it may be past its interrupts."""
-    further: bool = False
-    """It goes on from its checkpoints, which need no answer."""
-    control: RunControl = field(default_factory=RunControl)
-
-    def start_no_more(self) -> None:
-        """No further node starts, in whatever graph or thread of the run. To cancel its task alone
-        is not enough: a node may take the cancellation for something else and end as if nothing
-        was."""
-        self.control.request_drain()
-
-    def again_from_its_last_step(self) -> Outset:
-        """The same run after it raised: from its last finished step, or from its beginning if it
-        has none."""
-        if self.answers is not None:
-            return replace(self, again=True)
-        return replace(self, further=self.memory.has_checkpoints)
+"""Private to LangGraph; a contract test watches it."""
 
 
 def drive(served: ServedGraph, outset: Outset, current: CurrentRun) -> AsyncIterator[RunEvent]:
@@ -157,7 +105,6 @@ class _Drive:
         self.graph.checkpointer = outset.memory
         self.interrupts: dict[str, Interrupt] = {}
         self.asking: set[tuple[str, ...]] = set()  # namespaces of the subgraphs that interrupt
-        self.nested: deque[Mapping[str, Any]] = deque()  # what subgraphs told; threads append
         self.stopped = False  # at a breakpoint
         self.awaited: tuple[str, ...] = ()  # the nodes that it keeps from running
         self.result: Any = None
@@ -180,7 +127,14 @@ class _Drive:
                 self._publish_settings()
                 pieces = self._rejection_pieces()
                 if pieces is None:
-                    async for part in self._told():
+                    async for part in hear(
+                        self.graph,
+                        self.served,
+                        self.outset,
+                        self.config,
+                        given=await self._input(),
+                        context=self.context,
+                    ):
                         for piece in self._pieces(part):
                             yield piece
                     await self._look_ahead()
@@ -205,69 +159,6 @@ class _Drive:
         published = self.served.settings.parse(self.current.settings.metadata)
         enter_run(replace(self.current, published=published))
         self.context = self.served.context_of(published)
-
-    async def _told(self) -> AsyncIterator[Mapping[str, Any]]:
-        """The graph's parts; those of its subgraphs before their node's, and before its error."""
-        try:
-            async for part in await self._parts():
-                while self.nested:
-                    yield self.nested.popleft()
-                yield part
-        except (Exception, asyncio.CancelledError):
-            while self.nested:
-                yield self.nested.popleft()
-            raise
-        heed_cancellation()
-        while self.nested:
-            yield self.nested.popleft()
-
-    async def _parts(self) -> AsyncIterator[Any]:
-        modes: list[StreamMode] = ["messages", "updates"] if self.outset.live else ["updates"]
-        if not self.served.has_messages:
-            modes.append("values")
-        if self.outset.progress:
-            modes += MODES
-        stepwise = isinstance(self.outset.memory, StepMemory)
-        # A StepMemory records with a step's checkpoint what the step said. Without the tasks that
-        # wait for news, what it said comes after the checkpoint.
-        watched = self.outset.live or self.outset.progress or stepwise
-        return self.graph.astream(
-            await self._input(),
-            self.config if watched else self._hearing_subgraphs(),
-            stream_mode=modes,
-            version="v2",
-            subgraphs=watched,
-            durability=self._durability(),
-            control=self.outset.control,
-            context=self.context,
-        )
-
-    def _durability(self) -> Durability:
-        """`exit` is the cheapest. With it LangGraph keeps nothing of a subgraph that has ended, and
-        starts it anew when its node is resumed for another question: what it asked would be asked
-        for ever. So a run that has asked keeps what its steps leave, in memory."""
-        memory = self.outset.memory
-        if isinstance(memory, StepMemory):
-            return "sync"
-        if self.outset.answers is None:
-            return "exit"
-        memory.keeps_newest = self.served.prunes
-        return "async"
-
-    def _hearing_subgraphs(self) -> RunnableConfig:
-        """What LangGraph's `subgraphs=True` does, for a reader who waits for the end: subgraphs
-        tell us at once. With `subgraphs=True` each step waits for news beside its node, in tasks
-        of their own (measured: a fifth of the time that LangGraph takes for a short run)."""
-
-        def heard(chunk: tuple[tuple[str, ...], str, Any]) -> None:
-            ns, kind, data = chunk
-            if ns:  # its own updates the root tells as ever
-                self.nested.append({"type": kind, "ns": ns, "data": data})
-
-        # LangGraph takes the graph's store from the runtime, once there is one.
-        runtime = Runtime(store=self.graph.store)
-        more = {STREAM: StreamProtocol(heard, {"updates"}), RUNTIME: runtime}
-        return {**self.config, "configurable": {**self.config["configurable"], **more}}
 
     async def _input(self) -> Any:
         answers = self.outset.answers
@@ -308,13 +199,10 @@ class _Drive:
         """Ids of the messages that are there before the run moves: none of them is new."""
         held: list[Any] = list(self.outset.messages)
         if self.outset.answers is not None or self.outset.further:
-            for saved in self.outset.memory.list(
-                {"configurable": {"thread_id": self.current.run_id}}
-            ):
+            for ns, messages in self.outset.memory.kept("messages"):
                 # Of a run that goes on by itself, what a subgraph said is told when its node ends.
-                if saved.config["configurable"]["checkpoint_ns"] and self.outset.further:
-                    continue
-                held += _as_list(saved.checkpoint["channel_values"].get("messages"))
+                if not (ns and self.outset.further):
+                    held += _as_list(messages)
         return [item.id for item in held if isinstance(item, BaseMessage) and item.id is not None]
 
     def _pieces(self, part: Mapping[str, Any]) -> Iterable[Any]:

@@ -17,11 +17,11 @@ from typing import TypeAlias
 
 from gateway.errors import FermataError, RunFailed
 from gateway.human.run import CurrentRun
-from gateway.runs.drive import Outset
 from gateway.runs.graph import ServedGraph
 from gateway.runs.journal import Journal
 from gateway.runs.lease import Lease
 from gateway.runs.ledger import RunLedger
+from gateway.runs.outset import Outset
 from gateway.runs.retold import Retold
 from gateway.store.responses import NewResponse
 from gateway.wire.request import Tool

@@ -18,13 +18,13 @@ from gateway.runs.beginning import forgotten_unless_begun, new_execution, new_ro
 from gateway.runs.cards import LeftOpen, last_card, unfold
 from gateway.runs.conversation import conversation, without_echoes
 from gateway.runs.coordinator import Coordinator
-from gateway.runs.drive import Outset
 from gateway.runs.execution import Execution
 from gateway.runs.following import FollowedReply, rejoin
 from gateway.runs.graph import ServedGraph
 from gateway.runs.idempotency import Key, KeyTaken, known_response, remember
 from gateway.runs.lookup import find_previous, read_history, refuse_unresolved, resolve_references
 from gateway.runs.meter import METER
+from gateway.runs.outset import Outset
 from gateway.runs.principal import Principal
 from gateway.runs.queueing import queue_first
 from gateway.runs.refusals import on_record, strangers

@@ -14,13 +14,13 @@ from gateway.human.run import CurrentRun, settings_from
 from gateway.runs import conversations, endings
 from gateway.runs.conversation import conversation
 from gateway.runs.coordinator import Coordinator
-from gateway.runs.drive import Outset
 from gateway.runs.events import Failed
 from gateway.runs.execution import Execution, Frameline
 from gateway.runs.journal import Journal
 from gateway.runs.lease import Lease, acquired
 from gateway.runs.lookup import read_history
 from gateway.runs.meter import METER
+from gateway.runs.outset import Outset
 from gateway.runs.principal import Principal
 from gateway.runs.retold import Retold
 from gateway.runs.rounds import heed_cancellation

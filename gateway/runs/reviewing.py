@@ -25,12 +25,12 @@ from gateway.errors import (
 from gateway.human.run import CurrentRun, settings_from
 from gateway.runs.audited import accepted, answered
 from gateway.runs.coordinator import Coordinator
-from gateway.runs.drive import Outset
 from gateway.runs.execution import Execution, Frameline
 from gateway.runs.lease import Lease
 from gateway.runs.lookup import find_previous
 from gateway.runs.meter import METER
 from gateway.runs.open_questions import question_not_found
+from gateway.runs.outset import Outset
 from gateway.runs.principal import Principal
 from gateway.runs.refusals import on_record
 from gateway.runs.review import may_answer

@@ -10,9 +10,9 @@ from gateway.human.run import settings_of
 from gateway.runs.beginning import forgotten_unless_begun, new_execution, new_row, write_row
 from gateway.runs.cards import last_card
 from gateway.runs.coordinator import Coordinator
-from gateway.runs.drive import Outset
 from gateway.runs.idempotency import Key
 from gateway.runs.lookup import find_previous
+from gateway.runs.outset import Outset
 from gateway.runs.principal import Principal
 from gateway.runs.replies import Reply, SaidReply
 from gateway.store.db import execute

@@ -63,6 +63,14 @@ class RunMemory(InMemorySaver):
         while self.late:
             super().put(*self.late.pop(0))
 
+    def kept(self, channel: str) -> Iterator[tuple[str, Any]]:
+        """Every value of a channel that there is, and the namespace it belongs to. `list` would
+        read all the others as well."""
+        self.settle()
+        for (_, ns, name, _), value in self.blobs.items():
+            if name == channel and value[0] != "empty":
+                yield ns, self.serde.loads_typed(value)
+
     async def aput(
         self,
         config: RunnableConfig,

@@ -29,7 +29,8 @@ from langgraph.types import Command, Interrupt, Send, interrupt
 from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
-from gateway.runs.drive import RUNTIME, STREAM, STRICT_RESUME
+from gateway.runs.drive import STRICT_RESUME
+from gateway.runs.hearing import RUNTIME, STREAM
 from gateway.store.checkpoint_rows import load_checkpoints, save_checkpoints
 from gateway.store.checkpoints import TABLES, RunMemory, new_memory
 
@@ -859,7 +860,7 @@ async def test_exit_durability_asks_again_what_an_ended_subgraph_asked(
 async def test_sync_durability_waits_for_what_a_subgraph_without_checkpointer_never_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Why `runs.drive` gives it something to wait for; when this fails, nothing is needed."""
+    """Why `runs.hearing` gives it something to wait for; when this fails, nothing is needed."""
     inner: Any = StateGraph(State)
     inner.add_node("one", speak)
     inner.add_edge(START, "one")

@@ -12,9 +12,10 @@ from langchain_core.messages import AIMessage, HumanMessage
 from gateway import Graph, RunSettings
 from gateway.human.run import CurrentRun
 from gateway.runs.catalog import load_graphs, serve_graphs
-from gateway.runs.drive import Outset, drive
+from gateway.runs.drive import drive
 from gateway.runs.events import Paused, RunEvent, TextDelta
 from gateway.runs.graph import ServedGraph
+from gateway.runs.outset import Outset
 from graphs import GRAPHS
 from tests.docs import lifecycle
 from tests.docs.pages import DOCS, README, anchors, blocks, links, pages, rows, section

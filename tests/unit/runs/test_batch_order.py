@@ -11,9 +11,10 @@ from langgraph.types import Send, interrupt
 
 from gateway import Graph, RunSettings
 from gateway.human.run import CurrentRun
-from gateway.runs.drive import Outset, drive
+from gateway.runs.drive import drive
 from gateway.runs.events import Paused
 from gateway.runs.graph import serve_graph
+from gateway.runs.outset import Outset
 
 NAMES = ["first", "second", "third"]
 
