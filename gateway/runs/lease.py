@@ -141,7 +141,7 @@ class Leases:
         async with conn.transaction():
             # A process that is stopped in here must not hold its leases' rows beyond their time.
             milliseconds = max(1, int(self.ttl.total_seconds() * 1000))
-            await execute(conn, "bound_transaction", patience=f"{milliseconds}ms", local=True)
+            await execute(conn, "bound_transaction", patience=f"{milliseconds}ms")
             await conn.execute("SET LOCAL synchronous_commit = off")
             await execute(conn, "sign_of_life", owner=self.owner, ttl=self.ttl)
             if not held:

@@ -127,7 +127,7 @@ class Database:
 
     A connection is taken for a statement or a transaction and given back at once: none is held
     while a graph runs or a person thinks. All methods raise `Unavailable` when PostgreSQL cannot
-    be reached. `bounded`: the sessions end transactions of more than `patience` by themselves.
+    be reached.
     """
 
     def __init__(
@@ -135,15 +135,12 @@ class Database:
         pool: AsyncConnectionPool[Connection],
         dsn: str,
         patience: timedelta = TRANSACTION_PATIENCE,
-        *,
-        bounded: bool = False,
     ) -> None:
         self._pool = pool
-        self._bounded = bounded
         self.dsn = dsn
         self.away = False
         """Whether the last heartbeat did not get through: then nobody waits long."""
-        self._patience = _milliseconds(patience)
+        self._patience = f"{max(1, int(patience.total_seconds() * 1000))}ms"
         self._away = False
 
     @asynccontextmanager
@@ -207,7 +204,7 @@ class Database:
     async def transaction(self) -> AsyncIterator[Connection]:
         """One transaction: committed when the block ends, rolled back when it raises."""
         async with self.connection() as conn, conn.transaction():
-            await self._bound(conn)
+            await execute(conn, "bound_transaction", patience=self._patience)
             yield conn
 
     @asynccontextmanager
@@ -220,15 +217,11 @@ class Database:
             async with conn.pipeline() as pipe:
                 # psycopg's own transaction would sync around itself (measured: a third more CPU).
                 await conn.execute("BEGIN")
-                await self._bound(conn)
+                await send(conn, "bound_transaction", patience=self._patience)
                 yield conn, pipe
                 ended = await conn.execute("COMMIT")
             if ended.statusmessage != "COMMIT":  # an error that the block swallowed
                 raise Unfinished
-
-    async def _bound(self, conn: Connection) -> None:
-        if not self._bounded:
-            await send(conn, "bound_transaction", patience=self._patience, local=True)
 
     async def confirm(self) -> None:
         """Raise `Unavailable` if the last use failed and the next one fails as well. Free while
@@ -325,26 +318,11 @@ async def open_database(
         "keepalives_idle": 30,
         "connect_timeout": 10,
     }
-
-    async def bound(conn: Connection) -> None:
-        await send(conn, "bound_transaction", patience=_milliseconds(patience), local=False)
-
     pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-        dsn,
-        kwargs=options,
-        min_size=1,
-        max_size=size,
-        open=False,
-        configure=bound if prepared else None,
-        check=None,
-        reconnect_timeout=5,
+        dsn, kwargs=options, min_size=1, max_size=size, open=False, check=None, reconnect_timeout=5
     )
     async with pool:
-        yield Database(pool, dsn, patience, bounded=prepared)
-
-
-def _milliseconds(patience: timedelta) -> str:
-    return f"{max(1, int(patience.total_seconds() * 1000))}ms"
+        yield Database(pool, dsn, patience)
 
 
 def migrations() -> Iterator[tuple[int, str, LiteralString]]:

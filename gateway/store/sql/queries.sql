@@ -5,12 +5,13 @@
 -- ---------------------------------------------------------------- transactions
 
 -- name: bound_transaction
--- A process that is stopped in the middle of a transaction keeps its locks: nobody could take its run over. `local`
--- behind a transaction-mode pooler, where a session is everybody's; else once a session. Before PostgreSQL 17 there is
--- only the idle timeout, which does not run while a pipeline waits for its next statement.
+-- A process that is stopped in the middle of a transaction keeps its locks: nobody could take its run over. LOCAL,
+-- since a session behind a transaction-mode pooler is everybody's, and since a graph's own statement (an index build)
+-- may take long. Before PostgreSQL 17 there is only the idle timeout, which does not run while a pipeline waits for
+-- its next statement.
 SELECT CASE WHEN current_setting('server_version_num')::integer >= 170000
-            THEN set_config('transaction_timeout', %(patience)s, %(local)s)
-            ELSE set_config('idle_in_transaction_session_timeout', %(patience)s, %(local)s) END;
+            THEN set_config('transaction_timeout', %(patience)s, true)
+            ELSE set_config('idle_in_transaction_session_timeout', %(patience)s, true) END;
 
 -- ---------------------------------------------------------------- first requests
 
