@@ -172,14 +172,18 @@ class Coordinator:
 
     async def _attempt(self, execution: Execution) -> Outcome:
         writer, line, retold = execution.writer, execution.line, execution.retold
+        outcome: Outcome | None = None
+        # To its very end: a generator that is left before is closed by a task of its own.
         async for event in drive(execution.served, execution.outset, execution.current):
             if isinstance(event, Paused | Completed | Failed):
-                return event
-            if retold is None:
+                outcome = event
+            elif retold is None:
                 await line.put(written(writer, event))
             else:
                 await line.put(all_written(writer, retold.pieces(event)))
-        raise RunFailed("The graph gave no outcome.", code="server_error")
+        if outcome is None:
+            raise RunFailed("The graph gave no outcome.", code="server_error")
+        return outcome
 
     async def _attempt_again(
         self, execution: Execution, retold: Retold, outcome: Outcome

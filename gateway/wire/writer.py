@@ -65,7 +65,8 @@ class Writer:
     def fork(self) -> Writer:
         """A copy that goes its own way from here: an ending can be written, stored, and only then
         told; if it cannot be stored, the original ends otherwise."""
-        twin = copy.copy(self)
+        twin = Writer.__new__(Writer)
+        twin.__dict__.update(self.__dict__)  # copy.copy takes four times as long
         twin._ids = deque(self._ids)
         twin._open = deque(copy.copy(item) for item in self._open)
         twin._done, twin._calls = list(self._done), list(self._calls)
