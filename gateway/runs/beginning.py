@@ -41,7 +41,8 @@ def new_execution(
         requester=principal.subject,
         settings=settings,
     )
-    writer = Writer(response, extensions=request.extensions)
+    followed = request.stream or request.background
+    writer = Writer(response, extensions=request.extensions, told=followed)
     return Execution(
         served=served,
         current=current,

@@ -37,11 +37,13 @@ class Writer:
     """Writes one response. Order of calls: `queue`?, `begin`, anything, one ending.
 
     Keys are the caller's (LangGraph's message ids); ids on the wire are the writer's own. With
-    `extensions`, `extension` gives frames outside the standard, else nothing.
+    `extensions`, `extension` gives frames outside the standard, else nothing. Without `told`
+    nobody hears the frames, and they are empty: the resource is all that is wanted.
     """
 
-    def __init__(self, response: Response, *, extensions: bool = False) -> None:
+    def __init__(self, response: Response, *, extensions: bool = False, told: bool = True) -> None:
         self.response = response
+        self._told = told
         self.state = State("queued" if response.background else "in_progress")
         self._extensions = extensions
         self._ids = deque(response.ids)
@@ -312,6 +314,8 @@ class Writer:
         )
 
     def _delta(self, delta: str) -> bytes:
+        if not self._told:
+            return b""
         number = self._sequence
         self._sequence = number + 1
         return b'%b%d,"delta":%b}\n\n' % (self._delta_prefix, number, line(delta))
@@ -348,9 +352,11 @@ class Writer:
         return self._event(b"response.output_item." + what, body)
 
     def _snapshot(self, event: bytes) -> bytes:
-        return self._event(event, b'"response":' + self.resource())
+        return self._event(event, b'"response":' + self.resource()) if self._told else b""
 
     def _event(self, event: bytes, body: bytes) -> bytes:
+        if not self._told:
+            return b""
         number = self._sequence
         self._sequence = number + 1
         return b'event: %b\ndata: {"type":"%b","sequence_number":%d,%b}\n\n' % (

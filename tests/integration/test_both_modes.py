@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import operator
+import sys
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -174,3 +176,27 @@ async def test_what_is_told_is_right(api: Api) -> None:
     assert said["asking"] == [[], [], ["two: yes 0"]]
     assert "vote: yes 2" in said["sent"][1][0]
     assert said["functional"] == [[], [], ["0, 1: yes 0, 2: yes 0"]]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+@pytest.mark.parametrize("name", ["talks", "asks", "breaks"])
+async def test_a_run_leaves_no_generator_to_the_collector(
+    database_url: str, name: str, stream: bool
+) -> None:
+    """The loop would close it in a task of its own, some turns later: a tenth of a short request,
+    and a graph that is not through when its run is."""
+    left: list[str] = []
+    first, finalizer = sys.get_asyncgen_hooks()
+    graphs = {
+        "talks": Graph(chain(inner)),
+        "asks": Graph(chain(asks)),
+        "breaks": Graph(chain(breaks)),
+    }
+    async with serving(database_url, graphs) as api:
+        sys.set_asyncgen_hooks(first, lambda agen: left.append(agen.__qualname__))
+        try:
+            await (api.stream(name, "hi") if stream else api.post({"model": name, "input": "hi"}))
+            gc.collect()
+        finally:
+            sys.set_asyncgen_hooks(first, finalizer)
+    assert left == []
