@@ -39,7 +39,7 @@ async def accept(
 
     Raises `ResponseInProgress` if somebody else's answers were faster.
     """
-    checkpoints = await send_load(conn, run.id)
+    checkpoints = await send_load(conn, run.id)  # read below: one round trip with what follows
     by_call = {question.call_id: question.interrupt_id for question in previous.questions}
     values = {by_call[call]: encoding.loads(text) for call, text in step.answers.items()}
     outset = Outset(

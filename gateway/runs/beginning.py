@@ -42,7 +42,7 @@ def new_execution(
         settings=settings,
     )
     followed = request.stream or request.background
-    writer = Writer(response, extensions=request.extensions, told=followed)
+    writer = Writer(response, extensions=request.extensions, followed=followed)
     return Execution(
         served=served,
         current=current,

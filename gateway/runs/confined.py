@@ -86,7 +86,8 @@ def _task(
 
 
 async def _confined(coro: Coroutine[Any, Any, T]) -> T:
-    """As `confined`, without a context manager: a run has dozens of tasks."""
+    """`confined` around a whole task, written out since a run has dozens of them; a `GeneratorExit`
+    that the graph raised is told from the one that closes the task."""
     task = asyncio.current_task()
     try:
         return await coro

@@ -199,7 +199,7 @@ class _Drive:
         """Ids of the messages that are there before the run moves: none of them is new."""
         held: list[Any] = list(self.outset.messages)
         if self.outset.answers is not None or self.outset.further:
-            for ns, messages in self.outset.memory.kept("messages"):
+            for ns, messages in self.outset.memory.values_of("messages"):
                 # Of a run that goes on by itself, what a subgraph said is told when its node ends.
                 if not (ns and self.outset.further):
                     held += _as_list(messages)

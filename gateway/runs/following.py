@@ -47,7 +47,7 @@ class FollowedReply:
             async for number, frames in self._recorded(seen):
                 seen = number
                 yield frames
-                if is_ending(frames[-1]):
+                if is_ending(frames[-1]):  # nothing is written after it
                     yield [DONE]
                     return
             if ended:
@@ -64,8 +64,8 @@ class FollowedReply:
             return bool(await fetch(conn, "settled", ids=[self.response_id]))
 
     async def _recorded(self, seen: int) -> AsyncIterator[tuple[int, Frames]]:
-        """The frames after number `seen` as they were written, each time with the last one's
-        number."""
+        """The frames after number `seen`, a stored chunk at a time, each with the number of its
+        last frame."""
         while True:
             async with self.coordinator.database.connection() as conn:
                 rows = await fetch(

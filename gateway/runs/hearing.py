@@ -53,7 +53,9 @@ async def hear(
     context: Any,
 ) -> AsyncIterator[Mapping[str, Any]]:
     """Run `graph`, the copy of `served` that belongs to the run, on `given`, and give its parts;
-    those of its subgraphs before their node's, and before its error."""
+    those of its subgraphs before their node's, and before its error.
+
+    Raises what the graph raises, and `GraphDrained` if it was told to start no further node."""
     nested: deque[Mapping[str, Any]] = deque()  # what subgraphs told; threads append
     modes: list[StreamMode] = ["messages", "updates"] if outset.live else ["updates"]
     if not served.has_messages:

@@ -277,7 +277,7 @@ async def _execution(
         requester=run.requester,
         settings=settings_from(run.settings),
     )
-    writer = Writer(response, told=False)
+    writer = Writer(response, followed=False)
     return Execution(
         served=served,
         current=current,

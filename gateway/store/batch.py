@@ -4,7 +4,8 @@ A first request writes two rows' worth and conflicts with nobody, so under load 
 the same ones over and over. While one batch is on its way the next collects. And before a batch
 leaves the loop turns a few times: what is nearly there comes along, and goes in step from then on
 (measured at concurrency 8: batches of 8 instead of 2, a fifth less CPU for a short request). In
-an idle process those turns are a tenth of a millisecond; nobody waits for company.
+an idle process those turns are two tenths of a millisecond; where turns are long, they end after
+20 ms.
 """
 
 from __future__ import annotations
@@ -20,18 +21,25 @@ R = TypeVar("R")
 LARGEST = 100
 TURNS = 16
 """Of the event loop before a batch leaves; about what a short run takes."""
-LONGEST = 0.02
-"""Seconds after which it leaves in any case: a turn is as long as what the graphs do in it."""
+LONGEST_GATHER = 0.02
+"""Seconds; no further turn begins after that. A turn is as long as what the graphs do in it."""
 
 
 class Batch(Generic[T, R]):
     """Collects items and gives them to `write`, which answers one result an item, in order.
 
     If a batch raises, its items are tried one by one, so that each caller meets its own error only.
+    `longest` bounds the gathering before a batch leaves, in seconds.
     """
 
-    def __init__(self, write: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
+    def __init__(
+        self,
+        write: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
+        *,
+        longest: float = LONGEST_GATHER,
+    ) -> None:
         self._write = write
+        self._longest = longest
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
         self._writer: asyncio.Task[None] | None = None
 
@@ -53,7 +61,7 @@ class Batch(Generic[T, R]):
             self._writer = None
 
     async def _gather(self) -> None:
-        until = time.monotonic() + LONGEST
+        until = time.monotonic() + self._longest
         for _ in range(TURNS):
             await asyncio.sleep(0)
             if len(self._waiting) >= LARGEST or time.monotonic() > until:

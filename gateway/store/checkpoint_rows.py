@@ -1,15 +1,15 @@
 """A paused run's checkpoints: from memory into LangGraph's tables at the pause, back at the resume.
 
-A run executes on a saver of its own in memory (`store.checkpoints`), which holds every value
-serialised, in the very format of the tables. So values are moved as they are: LangGraph's
-PostgreSQL saver would have them read, written and read again (measured: a tenth of the CPU of a
-pause and its resume), in a statement each; ours are a part of the statement that pauses. What is
-written here, that saver reads, and the other way round; contract tests hold the two against each
-other.
+A run executes on a saver of its own in memory (`store.checkpoints`), whose `storage`, `writes` and
+`blobs` hold every value serialised, in the very format of the tables. So values are moved as they
+are: LangGraph's PostgreSQL saver would have them read, written and read again (measured: a tenth of
+the CPU of a pause and its resume), in a statement each; ours are a part of the statement that
+pauses. What is written here, that saver reads, and the other way round; contract tests compare the
+two, and so watch the layout of the saver in memory.
 
-The tables are made by LangGraph's saver. One difference is left: it keeps plain values (numbers,
-short texts) within the checkpoint's JSON, which PostgreSQL refuses if a text holds NUL; here every
-value is a blob.
+The tables are made by LangGraph's saver, and the steps of background runs are written by it. One
+difference is left: it keeps plain values (numbers, texts) within the checkpoint's JSON, which
+PostgreSQL refuses if a text holds NUL; here every value is a blob.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.store.checkpoints import RunMemory, new_memory
 from gateway.store.db import SQL, Connection, Cursor, Row, send
 from gateway.wire.encoding import dumps
 
-_CHECKPOINTS = ("in_ns", "ids", "parents", "checkpoints", "metadata")
+_CHECKPOINTS = ("checkpoint_ns", "checkpoint_ids", "parent_ids", "checkpoints", "metadata")
 _BLOBS = ("blob_ns", "blob_channels", "blob_versions", "blob_types", "blobs")
 _WRITES = (
     "write_ns",
@@ -69,8 +69,10 @@ def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, l
 
 
 async def save_checkpoints(conn: Connection, run_id: str, memory: RunMemory) -> None:
-    """Write the run's checkpoints, in the caller's transaction. Those of an earlier pause must be
-    gone."""
+    """Write the run's checkpoints, in the caller's transaction. Rows of its own finished steps are
+    written over; those of an earlier pause must be gone, they would be read as well.
+
+    Raises as `checkpoint_columns`."""
     await send(conn, "save_checkpoints", run_id=run_id, **checkpoint_columns(run_id, memory))
 
 

@@ -1,9 +1,9 @@
-"""A paused run's checkpoints: from memory to PostgreSQL at the pause, back at the resume.
+"""The savers that a run executes on, in memory, and what a background run writes at each step.
 
-A run executes on its own `InMemorySaver` and touches PostgreSQL only when it pauses (measured: 94
-% of the bare graph's throughput, against 16 % on a shared saver). Only the savers' public API is
-used: `alist` gives a run's tuples, `aput` with `channel_versions` as the new versions writes the
-blobs of each, `aput_writes` the pending writes of each task.
+A run has an `InMemorySaver` of its own and touches PostgreSQL only when it pauses (measured: 94 %
+of the bare graph's throughput, against 16 % on a shared saver); `checkpoint_rows` moves a paused
+run's checkpoints there and back. The steps of a background run are written by LangGraph's own
+saver, through its public API.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class RunMemory(InMemorySaver):
         while self.late:
             super().put(*self.late.pop(0))
 
-    def kept(self, channel: str) -> Iterator[tuple[str, Any]]:
-        """Every value of a channel that there is, and the namespace it belongs to. `list` would
-        read all the others as well."""
+    def values_of(self, channel: str) -> Iterator[tuple[str, Any]]:
+        """Every stored value of `channel`, those of older versions too, each after its namespace;
+        `list` would read all the other channels as well. Raises as `settle`."""
         self.settle()
         for (_, ns, name, _), value in self.blobs.items():
             if name == channel and value[0] != "empty":

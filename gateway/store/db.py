@@ -70,7 +70,7 @@ def _statements() -> dict[str, LiteralString]:
         for kind, name, body in found
         if kind == "name"
     }
-    # psycopg parses a text of more than 4096 bytes anew each time.
+    # Indentation goes: psycopg parses a text of more than 4096 bytes anew each time.
     return {name: _INDENT.sub(" ", _COMMENT.sub("", body)).strip() for name, body in whole.items()}
 
 
@@ -102,7 +102,8 @@ async def execute(conn: Connection, name: str, **params: Any) -> int:
 
 
 class Unfinished(psycopg.InternalError):
-    """A transaction could not be committed: one of its statements had failed."""
+    """A transaction could not be committed: one of its statements had failed. A bug of ours, told
+    as the driver tells other states that should not be."""
 
 
 DatabaseError = psycopg.Error
@@ -150,6 +151,8 @@ class Database:
             conn = await self._sound()
             try:
                 with deadline(conn, patience):
+                    # `async with conn` would also commit, which autocommit has nothing for: a
+                    # round through psycopg's waiting at each use.
                     try:
                         yield conn
                     except BaseException as error:
@@ -211,7 +214,8 @@ class Database:
     async def pipeline(self) -> AsyncIterator[tuple[Connection, AsyncPipeline]]:
         """One transaction in pipeline mode: statements leave together, a sync brings their results.
 
-        Check what must hold after a `sync`, before the block ends: the end is the commit.
+        Check what must hold after a `sync`, before the block ends: the end is the commit. Raises
+        `Unfinished` if a statement failed and the block swallowed that: nothing is written.
         """
         async with self.connection() as conn:
             async with conn.pipeline() as pipe:
@@ -221,7 +225,7 @@ class Database:
                 yield conn, pipe
                 ended = await conn.execute("COMMIT")
             if ended.statusmessage != "COMMIT":  # an error that the block swallowed
-                raise Unfinished
+                raise Unfinished("A statement of the transaction failed; nothing was written.")
 
     async def confirm(self) -> None:
         """Raise `Unavailable` if the last use failed and the next one fails as well. Free while

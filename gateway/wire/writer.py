@@ -37,13 +37,15 @@ class Writer:
     """Writes one response. Order of calls: `queue`?, `begin`, anything, one ending.
 
     Keys are the caller's (LangGraph's message ids); ids on the wire are the writer's own. With
-    `extensions`, `extension` gives frames outside the standard, else nothing. Without `told`
-    nobody hears the frames, and they are empty: the resource is all that is wanted.
+    `extensions`, `extension` gives frames outside the standard, else nothing. Without `followed`
+    nobody hears the frames: each is `b""` and has no number; the resource is all that is wanted.
     """
 
-    def __init__(self, response: Response, *, extensions: bool = False, told: bool = True) -> None:
+    def __init__(
+        self, response: Response, *, extensions: bool = False, followed: bool = True
+    ) -> None:
         self.response = response
-        self._told = told
+        self._followed = followed
         self.state = State("queued" if response.background else "in_progress")
         self._extensions = extensions
         self._ids = deque(response.ids)
@@ -314,7 +316,7 @@ class Writer:
         )
 
     def _delta(self, delta: str) -> bytes:
-        if not self._told:
+        if not self._followed:
             return b""
         number = self._sequence
         self._sequence = number + 1
@@ -352,10 +354,10 @@ class Writer:
         return self._event(b"response.output_item." + what, body)
 
     def _snapshot(self, event: bytes) -> bytes:
-        return self._event(event, b'"response":' + self.resource()) if self._told else b""
+        return self._event(event, b'"response":' + self.resource()) if self._followed else b""
 
     def _event(self, event: bytes, body: bytes) -> bytes:
-        if not self._told:
+        if not self._followed:
             return b""
         number = self._sequence
         self._sequence = number + 1

@@ -452,7 +452,7 @@ async def test_langgraphs_saver_reads_what_we_write(database_url: str, graph: An
 
 @PAUSING
 async def test_we_read_what_langgraphs_saver_wrote(database_url: str, graph: Any) -> None:
-    """Background runs are written through it step by step, and so did earlier versions of ours."""
+    """Background runs are written through it step by step, and so were all pauses once."""
     run = Run(graph)
     async with connected(database_url) as conn:
         for table in TABLES:
@@ -504,7 +504,7 @@ async def test_a_text_that_json_columns_refuse_is_kept(database_url: str) -> Non
     assert (await copied.graph.aget_state(copied.config)).values["text"] == "a\0b"
 
 
-async def test_a_copy_written_over_another_is_the_newer_one(database_url: str) -> None:
+async def test_checkpoints_written_over_earlier_ones_count(database_url: str) -> None:
     """A background run has rows of its steps when it pauses."""
     run = Run(chain(two_questions))
     await run.go(fresh())

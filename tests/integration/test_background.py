@@ -326,6 +326,7 @@ async def test_an_unknown_response_cannot_be_followed(api: Api) -> None:
 
 
 async def test_the_log_goes_before_its_response(database_url: str) -> None:
+    # Longer than the stream takes, which reads the log itself.
     quick = {"EVENT_RETENTION": "1s", "SWEEP_INTERVAL": "50ms"}
     async with serving(database_url, OWN, **quick) as api:
         _, last = await api.stream("talk", "hi", background=True)

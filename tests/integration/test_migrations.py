@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import errors, sql
+from psycopg._queries import MAX_CACHED_STATEMENT_LENGTH
 from psycopg.rows import dict_row
 
 from gateway.errors import StartupError
@@ -164,6 +165,12 @@ def test_there_are_statements_and_each_has_one_name() -> None:
     names = re.findall(r"^-- name: (\w+)$", texts, re.MULTILINE)
     assert len(names) == len(set(names)) == len(SQL)
     assert set(names) == set(SQL)
+
+
+def test_psycopg_remembers_what_it_made_of_every_statement() -> None:
+    """It does not for longer ones, and parses them anew each time."""
+    longest = max(SQL, key=lambda name: len(SQL[name].encode()))
+    assert len(SQL[longest].encode()) <= MAX_CACHED_STATEMENT_LENGTH, longest
 
 
 @pytest.mark.parametrize("name", sorted(SQL))

@@ -14,7 +14,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langgraph.graph import MessagesState
 
 from gateway import Graph
-from gateway.runs.execution import FRAMES_AHEAD
+from gateway.runs.execution import FRAMES_AHEAD, MOST_AHEAD
 from tests.integration.api import texts
 from tests.integration.small_graphs import chain
 from tests.integration.test_leases import free, start, worker
@@ -29,16 +29,17 @@ class Talkative(BaseChatModel):
     """Says much, as fast as it may; with `hasty`, without letting anybody else run."""
 
     hasty: bool = False
+    tokens: int = TOKENS
 
     @property
     def _llm_type(self) -> str:
         return "talkative"
 
     def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
-        return ChatResult(generations=[ChatGeneration(message=AIMessage("x " * TOKENS))])
+        return ChatResult(generations=[ChatGeneration(message=AIMessage("x " * self.tokens))])
 
     def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
-        for number in range(TOKENS):
+        for number in range(self.tokens):
             yield ChatGenerationChunk(message=AIMessageChunk(f"{number} ", id="one"))
 
     async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
@@ -54,6 +55,10 @@ async def talk(state: MessagesState) -> dict[str, Any]:
 
 async def talk_hastily(state: MessagesState) -> dict[str, Any]:
     return {"messages": [await Talkative(hasty=True).ainvoke("")]}
+
+
+async def talk_hastily_and_long(state: MessagesState) -> dict[str, Any]:
+    return {"messages": [await Talkative(hasty=True, tokens=2 * MOST_AHEAD).ainvoke("")]}
 
 
 def talk_in_a_thread(state: MessagesState) -> dict[str, Any]:
@@ -82,6 +87,7 @@ async def test_a_reader_that_waits_gets_every_delta_however_fast_the_graph_is(
     database_url: str,
 ) -> None:
     """It is not slow: it was given no time to read."""
+    assert TOKENS < MOST_AHEAD
     graphs = {"talk": Graph(chain(talk_hastily), live=True)}
     async with worker(database_url, free("one"), graphs=graphs) as one:
         reply = await start(one, "talk", "hi", stream=True)
@@ -92,14 +98,13 @@ async def test_a_reader_that_waits_gets_every_delta_however_fast_the_graph_is(
 
 
 async def test_C34_a_graph_that_says_all_at_once_is_bounded(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
+    database_url: str,
 ) -> None:
-    monkeypatch.setattr("gateway.runs.execution.MOST_AHEAD", 100)
-    graphs = {"talk": Graph(chain(talk_hastily), live=True)}
+    graphs = {"talk": Graph(chain(talk_hastily_and_long), live=True)}
     async with worker(database_url, free("one"), graphs=graphs) as one:
         reply = await start(one, "talk", "hi", stream=True)
         frames = [frame async for some in reply.frames() for frame in some]
-        assert len(frames) <= 100 + STRUCTURE
+        assert len(frames) <= MOST_AHEAD + STRUCTURE
         assert texts(check_stream(read_frames(frames))) == texts(json.loads(await reply.result()))
 
 
@@ -108,10 +113,14 @@ async def test_C34_a_reader_that_comes_back_reads_on_as_it_is_said(database_url:
     async with worker(database_url, free("one"), graphs=graphs) as one:
         reply = await start(one, "talk", "hi", stream=True)
         read = []
-        async for frames in reply.frames():
-            read += frames
-            if len(read) > 200:
-                await asyncio.sleep(0.01)
+        frames = reply.frames()
+        while len(read) < 200:
+            read += await anext(frames)
+        for _ in range(300):  # it falls behind: the graph says a token in a turn or two
+            await asyncio.sleep(0)
+        rest = [some async for some in frames]
+        assert len(rest) > 5, "not all at once, at the end"
+        read += [frame for some in rest for frame in some]
         assert texts(check_stream(read_frames(read))) == texts(json.loads(await reply.result()))
 
 
@@ -120,6 +129,8 @@ async def test_C34_a_reader_that_left_takes_nothing_with_it(database_url: str) -
     async with worker(database_url, free("one"), graphs=graphs) as one:
         reply = await start(one, "talk", "hi", stream=True)
         frames = reply.frames()
-        await anext(frames)
+        read: list[bytes] = []
+        while len(read) < 20:
+            read += await anext(frames)
         reply.leave()
         assert len(texts(json.loads(await reply.result()))[0].split()) == TOKENS

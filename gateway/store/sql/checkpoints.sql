@@ -1,10 +1,13 @@
 -- LangGraph's tables. The run's id, which is their thread, was looked up under its tenant.
 
 -- part: saved
+-- Of `paused`, the run's id, so that nothing is written if a fence before it found nothing. A step of a background run
+-- may have left rows with these keys. A later look at the same checkpoint or task counts; the value of a channel's
+-- version never changes.
 saved_checkpoints AS (
     INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata)
     SELECT paused.run_id, ns, batch.id, parent, checkpoint::jsonb, metadata::jsonb
-      FROM paused, unnest(%(in_ns)b::text[], %(ids)b::text[], %(parents)b::text[], %(checkpoints)b::text[],
+      FROM paused, unnest(%(checkpoint_ns)b::text[], %(checkpoint_ids)b::text[], %(parent_ids)b::text[], %(checkpoints)b::text[],
                           %(metadata)b::text[])
            AS batch (ns, id, parent, checkpoint, metadata)
         ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id) DO UPDATE

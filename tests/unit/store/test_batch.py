@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import pytest
-
-from gateway.store import batch
 from gateway.store.batch import LARGEST, TURNS, Batch
 
 
@@ -45,10 +42,9 @@ async def test_what_is_nearly_there_comes_along() -> None:
     assert table.batches == [[1, 2], [3]]
 
 
-async def test_long_turns_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "LONGEST", 0.0)
+async def test_long_turns_are_not_waited_for() -> None:
     table = Table()
-    batches = Batch[int, int](table.write)
+    batches = Batch[int, int](table.write, longest=0.0)
 
     async def add_later() -> int:
         for _ in range(TURNS // 2):
