@@ -18,7 +18,8 @@ from typing import Any
 from gateway.errors import LeaseLost, Unavailable
 from gateway.runs.lease import Lease
 from gateway.runs.rounds import patiently
-from gateway.store.checkpoints import StepMemory, save_steps
+from gateway.store.checkpoint_rows import save_steps
+from gateway.store.checkpoints import StepMemory
 from gateway.store.db import Connection, Cursor, Database, send
 from gateway.wire.writer import Frames
 
@@ -150,7 +151,7 @@ class Journal:
             fence = await send(conn, "hold", run_id=self._lease.id, token=self._lease.token)
             if frames:
                 await self._append(conn, frames)
-            await save_steps(conn, news)
+            await save_steps(conn, self._lease.id, self._memory, news)
             if self._memory.keeps_newest:
                 await send(conn, "prune_checkpoints", run_id=self._lease.id)
             if settled:

@@ -41,6 +41,8 @@ MOST_TAKEOVERS = 3
 _POISONED = Failed("The processes that ran this response ended, one after the other.")
 """A run that ends its process would end every process that takes it over. Its answer stays on
 record: the same request may be sent again."""
+_UNREADABLE = Failed("The state of this run cannot be read back.", final=True)
+"""Tried as often as a poisoned run: another process may have the code for it."""
 
 
 # --- the queue -------------------------------------------------------------------------------
@@ -70,7 +72,7 @@ async def start_for_ever(coordinator: Coordinator, most: int) -> None:
 
 
 class _Unstartable(Exception):
-    """A queued response that cannot be read back."""
+    """A response that cannot be read back."""
 
     def __init__(self, response_id: str) -> None:
         super().__init__(response_id)
@@ -102,6 +104,8 @@ async def start_queued(coordinator: Coordinator) -> bool:
             raise
         except Exception as error:
             raise _Unstartable(claimed["id"]) from error
+        if broken is _UNREADABLE:
+            raise _Unstartable(claimed["id"])
         frames = execution.writer.begin()
         await send(
             conn,
@@ -140,7 +144,10 @@ async def take_over(coordinator: Coordinator, tenant: str, run_id: str, response
     if row["cancelling"]:
         await coordinator.end(execution, endings.draft_cancelled(execution))
     elif row["takeovers"] >= MOST_TAKEOVERS:
-        await coordinator.end(execution, endings.draft(execution, _POISONED, coordinator.keep))
+        end = endings.draft(execution, broken or _POISONED, coordinator.keep)
+        await coordinator.end(execution, end)
+    elif broken is _UNREADABLE:
+        raise _Unstartable(response_id)  # counted; its lease runs out
     else:
         METER.takeovers += 1
         logger.warning("taking over response %s of run %s", response_id, run_id)
@@ -173,6 +180,11 @@ async def _loaded(
     except InvalidRequest as error:
         # What it continues was deleted in part meanwhile: it would fail everywhere.
         outset, broken = Outset(), Failed(error.message, error.error_code, final=True)
+    except (DatabaseError, Unavailable):
+        raise
+    except Exception:
+        logger.exception("the state of run %s cannot be read", lease.id)
+        outset, broken = Outset(), _UNREADABLE
     served = coordinator.graphs[run["model"]]
     body = encoding.loads(row["body"])
     writer = Writer(Response.of_resource(body))

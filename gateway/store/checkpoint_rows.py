@@ -7,17 +7,19 @@ the CPU of a pause and its resume), in a statement each; ours are a part of the 
 pauses. What is written here, that saver reads, and the other way round; contract tests compare the
 two, and so watch the layout of the saver in memory.
 
-The tables are made by LangGraph's saver, and the steps of background runs are written by it. One
-difference is left: it keeps plain values (numbers, texts) within the checkpoint's JSON, which
-PostgreSQL refuses if a text holds NUL; here every value is a blob.
+The tables are made by LangGraph's saver. One difference is left: it keeps plain values (numbers,
+texts) within the checkpoint's JSON, which PostgreSQL refuses if a text holds NUL, and gives back
+with other numbers if they are large (1e20 comes as an integer); here every value is a blob.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-from gateway.store.checkpoints import RunMemory, new_memory
+from langgraph.checkpoint.base import ChannelVersions
+
+from gateway.store.checkpoints import News, RunMemory, StepMemory, new_memory
 from gateway.store.db import SQL, Connection, Cursor, Row, send
 from gateway.wire.encoding import dumps
 
@@ -41,26 +43,76 @@ def checkpoint_columns(run_id: str, memory: RunMemory) -> dict[str, list[Any]]:
 
     Raises what the serializer raises for a value that cannot be stored."""
     memory.settle()
-    load = memory.serde.loads_typed
-    saved: list[Sequence[Any]] = []
-    wanted: set[tuple[str, str, str, Any]] = set()
-    writes: list[Sequence[Any]] = []
+    rows = _Rows(run_id, memory)
     for ns, kept in memory.storage[run_id].items():
-        for id, (checkpoint, metadata, parent) in kept.items():
-            fields = load(checkpoint)
-            saved.append((ns, id, parent, dumps(fields), dumps(load(metadata))))
-            wanted |= {(run_id, ns, *pair) for pair in fields["channel_versions"].items()}
-            for (task, number), (_, channel, value, path) in memory.writes.get(
-                (run_id, ns, id), {}
-            ).items():
-                writes.append((ns, id, task, path, number, channel, *value))
-    blobs = [
-        (key[1], key[2], str(key[3]), type, value)
-        for key, (type, value) in memory.blobs.items()
-        if key in wanted and type != "empty"
-    ]
-    columns = _columns(_CHECKPOINTS, saved) | _columns(_BLOBS, blobs)
-    return columns | _columns(_WRITES, writes)
+        for id in kept:
+            versions = rows.add_checkpoint(ns, id)
+            rows.add_blobs(ns, versions)
+            rows.add_writes(ns, id)
+    return rows.columns
+
+
+def _step_columns(run_id: str, memory: RunMemory, news: Sequence[News]) -> dict[str, list[Any]]:
+    """What of `memory` is new: what a step changed, not the whole state."""
+    rows = _Rows(run_id, memory)
+    for entry in news:
+        own = entry[0]["configurable"]
+        ns = own.get("checkpoint_ns", "")
+        if own["thread_id"] != run_id:
+            continue
+        if isinstance(entry[2], str):
+            rows.add_writes(ns, own["checkpoint_id"], task=entry[2])
+        else:
+            checkpoint, versions = cast(Any, entry)[1], cast(Any, entry)[3]
+            rows.add_checkpoint(ns, checkpoint["id"])
+            rows.add_blobs(ns, versions)
+    return rows.columns
+
+
+class _Rows:
+    """Rows for LangGraph's tables, from what the saver of a run holds; each once. What the saver
+    holds no more (`keeps_newest`) is left out."""
+
+    def __init__(self, run_id: str, memory: RunMemory) -> None:
+        self._run_id = run_id
+        self._memory = memory
+        self._checkpoints: dict[Any, Sequence[Any]] = {}
+        self._blobs: dict[Any, Sequence[Any]] = {}
+        self._writes: dict[Any, Sequence[Any]] = {}
+
+    def add_checkpoint(self, ns: str, id: str) -> ChannelVersions:
+        """The versions of its channels."""
+        kept = self._memory.storage[self._run_id][ns].get(id)
+        if kept is None:
+            return {}
+        load = self._memory.serde.loads_typed
+        fields, metadata = load(kept[0]), load(kept[1])
+        self._checkpoints[ns, id] = (ns, id, kept[2], dumps(fields), dumps(metadata))
+        versions: ChannelVersions = fields["channel_versions"]
+        return versions
+
+    def add_blobs(self, ns: str, versions: ChannelVersions) -> None:
+        for channel, version in versions.items():
+            blob = self._memory.blobs.get((self._run_id, ns, channel, version))
+            if blob is not None and blob[0] != "empty":
+                self._blobs[ns, channel, version] = (ns, channel, str(version), *blob)
+
+    def add_writes(self, ns: str, id: str, *, task: str | None = None) -> None:
+        """Those of one task, or of all."""
+        kept = self._memory.writes.get((self._run_id, ns, id), {})
+        for (by, number), (_, channel, value, path) in list(kept.items()):
+            if task in (None, by):
+                row = (ns, id, by, path, number, channel, *value)
+                self._writes[ns, id, by, number] = row
+
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """The rows as the arrays that the statements take."""
+        return {
+            **_columns(_CHECKPOINTS, list(self._checkpoints.values())),
+            **_columns(_BLOBS, list(self._blobs.values())),
+            **_columns(_WRITES, list(self._writes.values())),
+        }
 
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
@@ -74,6 +126,13 @@ async def save_checkpoints(conn: Connection, run_id: str, memory: RunMemory) -> 
 
     Raises as `checkpoint_columns`."""
     await send(conn, "save_checkpoints", run_id=run_id, **checkpoint_columns(run_id, memory))
+
+
+async def save_steps(
+    conn: Connection, run_id: str, memory: StepMemory, news: Sequence[News]
+) -> None:
+    """Write what a `StepMemory` was given, in the caller's transaction and pipeline."""
+    await send(conn, "save_checkpoints", run_id=run_id, **_step_columns(run_id, memory, news))
 
 
 async def load_checkpoints(conn: Connection, run_id: str) -> RunMemory:

@@ -2,8 +2,7 @@
 
 A run has an `InMemorySaver` of its own and touches PostgreSQL only when it pauses (measured: 94 %
 of the bare graph's throughput, against 16 % on a shared saver); `checkpoint_rows` moves a paused
-run's checkpoints there and back. The steps of a background run are written by LangGraph's own
-saver, through its public API.
+run's checkpoints there and back, and writes the steps of a background run.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -23,7 +22,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-from psycopg import AsyncConnection, AsyncPipeline
+from psycopg import AsyncConnection
 from psycopg.rows import DictRow
 
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
@@ -167,7 +166,7 @@ class StepMemory(RunMemory):
         """Called after each finished step; the argument says whether it was the root graph's."""
         self.on_writes: Callable[[], None] = _no_more
         """Called when a task of an unfinished step has ended."""
-        self._news: list[_News] = []
+        self._news: list[News] = []
 
     async def aput(
         self,
@@ -197,17 +196,17 @@ class StepMemory(RunMemory):
         self._news.append((config, writes, task_id, task_path))
         self.on_writes()
 
-    def take_news(self) -> list[_News]:
+    def take_news(self) -> list[News]:
         """What was put since the last call; `give_back` if it could not be stored."""
         taken, self._news = self._news, []
         return taken
 
-    def give_back(self, news: list[_News]) -> None:
+    def give_back(self, news: list[News]) -> None:
         """It is news still."""
         self._news = news + self._news
 
 
-_News: TypeAlias = (
+News: TypeAlias = (
     tuple[RunnableConfig, Checkpoint, CheckpointMetadata, ChannelVersions]
     | tuple[RunnableConfig, Sequence[tuple[str, Any]], str, str]
 )
@@ -219,16 +218,6 @@ async def _nothing(root: bool) -> None:
 
 def _no_more() -> None:
     """Nobody records the writes."""
-
-
-async def save_steps(conn: AsyncConnection[DictRow], news: Sequence[_News]) -> None:
-    """Write what a `StepMemory` was given, in the caller's transaction and pipeline."""
-    saver = AsyncPostgresSaver(conn, pipe=cast(AsyncPipeline, _Unsynced()))
-    for entry in news:
-        if isinstance(entry[2], str):
-            await saver.aput_writes(*cast(Any, entry))
-        else:
-            await saver.aput(*cast(Any, entry))
 
 
 _TEMPLATE = RunMemory()
@@ -250,11 +239,3 @@ def new_memory() -> RunMemory:
 async def set_up_checkpoints(conn: AsyncConnection[DictRow]) -> None:
     """Create or migrate LangGraph's tables; the caller holds the migration lock."""
     await AsyncPostgresSaver(conn).setup()
-
-
-class _Unsynced:
-    """The saver syncs its pipeline after every write; inside ours that would be a round trip
-    each, and errors surface at our own sync all the same."""
-
-    async def sync(self) -> None:
-        """Not yet."""

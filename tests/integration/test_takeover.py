@@ -19,7 +19,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langgraph.func import entrypoint, task
-from langgraph.graph import MessagesState
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
 from gateway import Graph
@@ -65,6 +65,13 @@ class Voice(BaseChatModel):
             if number == self.until:
                 await asyncio.Event().wait()
             yield ChatGenerationChunk(message=AIMessageChunk(token))
+
+
+class Values(MessagesState):
+    text: str
+    large: float
+    flag: bool
+    nothing: None
 
 
 @dataclass
@@ -130,7 +137,24 @@ class Worker:
             "tasks": Graph(self.tasks()),
             "retried": Graph(chain(self.first, self.flaky), retries=2, backoff=timedelta()),
             "sync": Graph(chain(self.first, self.blocked)),
+            "values": Graph(self.values()),
         }
+
+    def values(self) -> Any:
+        """Values that a JSON column of PostgreSQL refuses, or gives back as others."""
+
+        async def write(state: Values) -> dict[str, Any]:
+            return {"text": "a\0b", "large": 1e20, "flag": True, "nothing": None}
+
+        async def read(state: Values) -> dict[str, Any]:
+            await self.here()
+            held = [state["text"], state["large"], state["flag"], state["nothing"]]
+            return {"messages": [AIMessage(repr(held))]}
+
+        graph: Any = StateGraph(Values)
+        graph.add_sequence([("write", write), ("read", read)])
+        graph.add_edge(START, "write")
+        return graph
 
     def tasks(self) -> Any:
         @task
@@ -263,6 +287,59 @@ async def test_C20_a_takeover_goes_on_after_the_last_finished_step(
         "tasks": ["the first, the second"],
     }.get(model, ["the first", "the second"])
     assert texts(ended) == said
+
+
+async def test_a_takeover_has_every_value_as_it_was(database_url: str) -> None:
+    dead, other = Worker("dead", dies=True), Worker("other")
+    async with running(database_url, dead) as stopped, running(database_url, other) as alive:
+        reply = await queued(stopped, "values", "hi")
+        assert await start_queued(stopped)
+        await dead.at.wait()
+        await taken_over(database_url, stopped, alive)
+        assert texts(await outcome(alive, reply)) == [repr(["a\0b", 1e20, True, None])]
+
+
+async def spoil(url: str) -> None:
+    """A state that this code cannot read back."""
+    await sql(
+        url, 'UPDATE checkpoints SET checkpoint = checkpoint || \'{"channel_values": {"x": 1e20}}\''
+    )
+
+
+async def test_a_run_that_cannot_be_read_back_fails_in_the_end(database_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        workers = [Worker(str(number), dies=True) for number in range(5)]
+        all_of_them = [
+            await stack.enter_async_context(running(database_url, one)) for one in workers
+        ]
+        reply = await queued(all_of_them[0], "steps", "hi")
+        assert await start_queued(all_of_them[0])
+        await workers[0].at.wait()
+        await spoil(database_url)
+        await freeze(database_url, all_of_them[0])
+        for tries in (1, 2, 3):
+            assert await recover(all_of_them[tries]) == 0, "another may have the code for it"
+            (row,) = await sql(database_url, "SELECT status, takeovers FROM fermata.responses")
+            assert row == {"status": "in_progress", "takeovers": tries}
+            await sql(database_url, "UPDATE fermata.leases SET expires_at = now()")
+        assert await recover(all_of_them[4]) == 1
+        ended = await outcome(all_of_them[4], reply)
+        assert (ended["status"], ended["error"]["code"]) == ("failed", "run_failed")
+        assert "cannot be read" in ended["error"]["message"]
+        await nothing_stays(database_url)
+
+
+async def test_a_run_that_cannot_be_read_back_can_be_cancelled(database_url: str) -> None:
+    dead, other = Worker("dead", dies=True), Worker("other")
+    async with running(database_url, dead) as stopped, running(database_url, other) as alive:
+        reply = await queued(stopped, "steps", "hi")
+        assert await start_queued(stopped)
+        await dead.at.wait()
+        await spoil(database_url)
+        await sql(database_url, "UPDATE fermata.responses SET cancelling = true")
+        await taken_over(database_url, stopped, alive)
+        assert (await outcome(alive, reply))["status"] == "cancelled"
+        await nothing_stays(database_url)
 
 
 async def until_written(url: str) -> None:
