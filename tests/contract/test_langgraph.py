@@ -452,7 +452,7 @@ async def test_langgraphs_saver_reads_what_we_write(database_url: str, graph: An
 
 @PAUSING
 async def test_we_read_what_langgraphs_saver_wrote(database_url: str, graph: Any) -> None:
-    """Background runs are written through it step by step, and so were all pauses once."""
+    """Every pause, and every step of a background run, was written through it once."""
     run = Run(graph)
     async with connected(database_url) as conn:
         for table in TABLES:
