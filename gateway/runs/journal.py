@@ -13,13 +13,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 from gateway.errors import LeaseLost, Unavailable
 from gateway.runs.lease import Lease
 from gateway.runs.rounds import patiently
 from gateway.store.checkpoint_rows import save_steps
-from gateway.store.checkpoints import StepMemory
+from gateway.store.checkpoints import News, StepMemory
 from gateway.store.db import Connection, Cursor, Database, send
 from gateway.wire.writer import Frames
 
@@ -146,12 +145,13 @@ class Journal:
         if cursor.rowcount != 1:
             raise _lost()
 
-    async def _write_step(self, frames: Frames, news: list[Any], settled: bool) -> None:
+    async def _write_step(self, frames: Frames, news: list[News], settled: bool) -> None:
         async with self._database.pipeline() as (conn, pipe):
             fence = await send(conn, "hold", run_id=self._lease.id, token=self._lease.token)
             if frames:
                 await self._append(conn, frames)
-            await save_steps(conn, self._lease.id, self._memory, news)
+            if news:
+                await save_steps(conn, self._lease.id, self._memory, news)
             if self._memory.keeps_newest:
                 await send(conn, "prune_checkpoints", run_id=self._lease.id)
             if settled:

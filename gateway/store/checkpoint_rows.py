@@ -15,12 +15,13 @@ with other numbers if they are large (1e20 comes as an integer); here every valu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from langgraph.checkpoint.base import ChannelVersions
 
 from gateway.store.checkpoints import News, RunMemory, StepMemory, new_memory
-from gateway.store.db import SQL, Connection, Cursor, Row, send
+from gateway.store.db import Connection, Cursor, Row, send
+from gateway.store.statements import SQL
 from gateway.wire.encoding import dumps
 
 _CHECKPOINTS = ("checkpoint_ns", "checkpoint_ids", "parent_ids", "checkpoints", "metadata")
@@ -56,22 +57,17 @@ def _step_columns(run_id: str, memory: RunMemory, news: Sequence[News]) -> dict[
     """What of `memory` is new: what a step changed, not the whole state."""
     rows = _Rows(run_id, memory)
     for entry in news:
-        own = entry[0]["configurable"]
-        ns = own.get("checkpoint_ns", "")
-        if own["thread_id"] != run_id:
-            continue
-        if isinstance(entry[2], str):
-            rows.add_writes(ns, own["checkpoint_id"], task=entry[2])
+        if entry.versions is None:
+            rows.add_writes(entry.ns, entry.id, task=entry.task)
         else:
-            checkpoint, versions = cast(Any, entry)[1], cast(Any, entry)[3]
-            rows.add_checkpoint(ns, checkpoint["id"])
-            rows.add_blobs(ns, versions)
+            rows.add_checkpoint(entry.ns, entry.id)
+            rows.add_blobs(entry.ns, entry.versions)
     return rows.columns
 
 
 class _Rows:
     """Rows for LangGraph's tables, from what the saver of a run holds; each once. What the saver
-    holds no more (`keeps_newest`) is left out."""
+    holds no more (`keeps_newest`), or holds of another thread, is left out."""
 
     def __init__(self, run_id: str, memory: RunMemory) -> None:
         self._run_id = run_id
@@ -131,7 +127,7 @@ async def save_checkpoints(conn: Connection, run_id: str, memory: RunMemory) -> 
 async def save_steps(
     conn: Connection, run_id: str, memory: StepMemory, news: Sequence[News]
 ) -> None:
-    """Write what a `StepMemory` was given, in the caller's transaction and pipeline."""
+    """Write what is new in a `StepMemory`, in the caller's transaction and pipeline."""
     await send(conn, "save_checkpoints", run_id=run_id, **_step_columns(run_id, memory, news))
 
 

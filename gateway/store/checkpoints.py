@@ -11,7 +11,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -149,6 +149,16 @@ class _PutWrites:
         self._memory.put_writes(config, writes, task_id, task_path)
 
 
+class News(NamedTuple):
+    """Where a `StepMemory` has something new: a checkpoint, with the versions of the channels that
+    it changed, or what a task wrote on one."""
+
+    ns: str
+    id: str
+    versions: ChannelVersions | None = None
+    task: str | None = None
+
+
 class StepMemory(RunMemory):
     """A saver for runs that are on record step by step: it knows what it was given since it was
     last asked, and calls `on_step` before the next step starts (with sync durability LangGraph
@@ -179,7 +189,8 @@ class StepMemory(RunMemory):
         saved = self.put(config, checkpoint, metadata, new_versions)
         if self.keeps_newest:
             self._prune(saved, checkpoint)
-        self._news.append((config, checkpoint, metadata, new_versions))
+        own = saved["configurable"]
+        self._news.append(News(own["checkpoint_ns"], own["checkpoint_id"], versions=new_versions))
         if metadata.get("source") == "loop":
             await self.on_step(not config["configurable"].get("checkpoint_ns"))
         return saved
@@ -193,7 +204,9 @@ class StepMemory(RunMemory):
     ) -> None:
         """As the base class."""
         self.put_writes(config, writes, task_id, task_path)
-        self._news.append((config, writes, task_id, task_path))
+        own = config["configurable"]
+        place = own.get("checkpoint_ns", ""), own["checkpoint_id"]
+        self._news.append(News(*place, task=task_id))
         self.on_writes()
 
     def take_news(self) -> list[News]:
@@ -204,12 +217,6 @@ class StepMemory(RunMemory):
     def give_back(self, news: list[News]) -> None:
         """It is news still."""
         self._news = news + self._news
-
-
-News: TypeAlias = (
-    tuple[RunnableConfig, Checkpoint, CheckpointMetadata, ChannelVersions]
-    | tuple[RunnableConfig, Sequence[tuple[str, Any]], str, str]
-)
 
 
 async def _nothing(root: bool) -> None:

@@ -6,9 +6,6 @@ behind a transaction-mode pooler, where the next statement may meet another back
 statements are used only when the server is our own embedded one; behind a pooler only
 `prepare_threshold=None` works (measured with pgbouncer).
 
-Statements live in `sql/*.sql`, each under `-- name:` with a comment that says why it is as
-it is. What several of them share is a `-- part:`, and stands where they say `-- with:`.
-
 Migrations are numbered files, applied in order, each in one transaction, under an advisory lock
 that is polled: a blocking `pg_advisory_lock` holds a snapshot, on which LangGraph's CREATE INDEX
 CONCURRENTLY waits, so that racing processes deadlock (measured: 4 of 8 failed; polling: none).
@@ -18,14 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import select
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from importlib.resources import files
 from typing import Any, LiteralString, TypeAlias
 
 import psycopg
@@ -35,6 +30,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from gateway.errors import ConversationLocked, StartupError, Unavailable
 from gateway.store.checkpoints import set_up_checkpoints
+from gateway.store.statements import SQL, SQL_FILES
 
 Connection: TypeAlias = AsyncConnection[DictRow]
 Cursor: TypeAlias = AsyncCursor[DictRow]
@@ -51,30 +47,6 @@ PATIENCE = 20.0
 APPLICATION_NAME = "fermata"
 BUSY_CONVERSATION = "responses_busy_conversation"
 """The index that lets one response at a time work on a conversation."""
-
-_SQL = files("gateway.store") / "sql"
-_ENTRY = re.compile(
-    r"^-- (name|part): (\w+)\n(.*?)(?=^-- (?:name|part): |\Z)", re.MULTILINE | re.DOTALL
-)
-_PLACE = re.compile(r"^-- with: (\w+)\n", re.MULTILINE)
-_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
-_INDENT = re.compile(r"^ +", re.MULTILINE)
-
-
-def _statements() -> dict[str, LiteralString]:
-    texts = [file.read_text() for file in _SQL.iterdir() if file.name.endswith(".sql")]
-    found = [entry for text in texts for entry in _ENTRY.findall(text)]
-    parts = {name: body for kind, name, body in found if kind == "part"}
-    whole = {
-        name: _PLACE.sub(lambda place: parts[place[1]], body)
-        for kind, name, body in found
-        if kind == "name"
-    }
-    # Indentation goes: psycopg parses a text of more than 4096 bytes anew each time.
-    return {name: _INDENT.sub(" ", _COMMENT.sub("", body)).strip() for name, body in whole.items()}
-
-
-SQL: Mapping[str, LiteralString] = _statements()
 
 
 async def send(conn: Connection, name: str, **params: Any) -> Cursor:
@@ -331,7 +303,7 @@ async def open_database(
 
 def migrations() -> Iterator[tuple[int, str, LiteralString]]:
     """Number, name and text of every migration, in order."""
-    for file in sorted((_SQL / "migrations").iterdir(), key=lambda entry: entry.name):
+    for file in sorted((SQL_FILES / "migrations").iterdir(), key=lambda entry: entry.name):
         if file.name.endswith(".sql"):
             number, _, name = file.name.removesuffix(".sql").partition("_")
             yield int(number), name, file.read_text()

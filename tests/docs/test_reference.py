@@ -18,7 +18,7 @@ from gateway.app import create_app
 from gateway.runs.run import RunStatus
 from gateway.settings import SETTINGS, Settings
 from gateway.store.checkpoints import TABLES
-from gateway.store.db import SQL
+from gateway.store.statements import SQL
 from tests.docs.pages import DOCS, ROOT, pages, rows, section
 
 REFERENCE = DOCS / "reference"

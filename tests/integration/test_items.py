@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from pydantic import BaseModel
 
-from gateway.store.db import SQL
+from gateway.store.statements import SQL
 from tests.integration.api import Api, calls, envelope, output, texts
 from tests.openresponses import Json, validate_items
 

@@ -20,7 +20,8 @@ from psycopg.rows import dict_row
 
 from gateway.errors import StartupError
 from gateway.store.checkpoints import TABLES
-from gateway.store.db import SQL, migrate, migrations
+from gateway.store.db import migrate, migrations
+from gateway.store.statements import SQL
 
 ROOT = Path(__file__).parents[2]
 OURS = {"fermata.runs", "fermata.responses", "fermata.interrupts", "fermata.leases"}

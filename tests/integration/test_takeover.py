@@ -193,6 +193,14 @@ async def running(url: str, worker: Worker) -> AsyncIterator[Coordinator]:
         watching.cancel()
 
 
+@asynccontextmanager
+async def mortals(url: str, number: int) -> AsyncIterator[tuple[list[Worker], list[Coordinator]]]:
+    """So many workers that die in the second step."""
+    workers = [Worker(str(one), dies=True) for one in range(number)]
+    async with AsyncExitStack() as stack:
+        yield workers, [await stack.enter_async_context(running(url, one)) for one in workers]
+
+
 async def queued(coordinator: Coordinator, model: str, said: Any, **fields: Any) -> FollowedReply:
     body = {"model": model, "input": said, "background": True, **fields}
     reply = await opening.create(coordinator, parse_create(body), ANYBODY)
@@ -307,11 +315,7 @@ async def spoil(url: str) -> None:
 
 
 async def test_a_run_that_cannot_be_read_back_fails_in_the_end(database_url: str) -> None:
-    async with AsyncExitStack() as stack:
-        workers = [Worker(str(number), dies=True) for number in range(5)]
-        all_of_them = [
-            await stack.enter_async_context(running(database_url, one)) for one in workers
-        ]
+    async with mortals(database_url, 5) as (workers, all_of_them):
         reply = await queued(all_of_them[0], "steps", "hi")
         assert await start_queued(all_of_them[0])
         await workers[0].at.wait()
@@ -417,11 +421,7 @@ async def test_P4_a_stopped_holder_that_wakes_writes_nothing(database_url: str) 
 
 
 async def test_a_run_that_ends_its_holders_fails_in_the_end(database_url: str) -> None:
-    async with AsyncExitStack() as stack:
-        workers = [Worker(str(number), dies=True) for number in range(5)]
-        all_of_them = [
-            await stack.enter_async_context(running(database_url, one)) for one in workers
-        ]
+    async with mortals(database_url, 5) as (workers, all_of_them):
         reply = await queued(all_of_them[0], "steps", "hi")
         assert await start_queued(all_of_them[0])
         for number in range(4):

@@ -14,7 +14,7 @@ from functools import cache
 
 from psycopg.conninfo import conninfo_to_dict
 
-from gateway.store.db import SQL
+from gateway.store.statements import SQL
 
 PROTOCOL_3 = 3 << 16
 CANCEL_REQUEST = 80877102
